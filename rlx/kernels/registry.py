@@ -83,6 +83,7 @@ _ROWS = (
     FamilyRow("box", "index.box", "index.box:SELECTOR", _ALL, overwrites="parts"),
     FamilyRow("scatter", "index.scatter", "index.scatter:SELECTOR", _CPU, overwrites="parts"),
     FamilyRow("reduce", "reduce.emit", "reduce.select:SELECTOR", _ALL),
+    FamilyRow("argreduce", "reduce.argreduce", "reduce.argreduce:SELECTOR", _CPU),
     FamilyRow("pool", "conv.pool", "conv.pool:SELECTOR", _CPU),
     FamilyRow("common", "fallback.emit", "fallback.select:SELECTOR"),
     # Those that claim nothing: one for what is inside control flow, and parts of families above.

@@ -74,6 +74,7 @@ FAMILIES: dict[str, Build] = {
     "scatter": lambda g, x: x.scatter(g.input("i", [3], "i64"), 1.0),
     "box": lambda g, x: x.dynamic_slice(g.input("i", [2], "i64"), [2, 3]),
     "reduce": lambda g, x: x.sum(axes=0),
+    "argreduce": lambda g, x: x.argmax(axis=0),
     "custom": lambda g, x: rlx.sparse.matmul(
         rlx.sparse.CSR(
             g.input("d", [3]), g.input("i", [3], "i64"), g.input("p", [5], "i64"), (4, 8)

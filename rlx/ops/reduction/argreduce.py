@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -13,9 +13,9 @@ from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.movement.movement import axis_of
 from rlx.ops.pointwise.base import ORDERED, check_ordered
-from rlx.types import TensorType, bf16, bool_, f16, i32, i64
+from rlx.types import TensorType, bf16, f16, i64
 
-__all__ = ["ArgMax", "ArgMin"]
+__all__ = ["ArgExtremum", "ArgMax", "ArgMin"]
 
 
 class ArgExtremum(Op):
@@ -41,7 +41,7 @@ class ArgExtremum(Op):
         bad("2xc64", match="has an order", error=DTypeError),
         bad("2x0xf32", match="empty axis 1", error=ShapeError, axis=1),
     )
-    verb: ClassVar[str]
+    verb: ClassVar[Literal["gt", "lt"]]
     search: ClassVar[Callable[..., Any]]
 
     @classmethod
@@ -101,36 +101,11 @@ class ArgExtremum(Op):
                 take = k.logical_not(better(best, v)) if last else better(v, best)
                 return k.select(take, v, best), k.select(take, i, index)
 
-            done, first = self._by_lanes(b, at, better)
-            found = k.loop(done, shape[axis], 1, step, first)
+            first = [b.load(0, at(0)), k.index(0)]
+            found = k.loop(1, shape[axis], 1, step, first)
             b.store(0, rest, b.convert(found[1], i64))
 
         b.parallel(self.out.type.static_shape, line)
-
-    def _by_lanes(self, b: Any, at: Callable[[Any], list[Any]], better: Any) -> tuple[int, Any]:
-        """The best of the whole vectors of a line, with its index, and how many elements they have.
-        None where neighbours of a line are none in memory, or the machine has no vectors."""
-        k, n, dt = b.k, self.x.type.static_shape[self.axis], self.x.dtype
-        lanes = k.target.lanes(dt)
-        behind = self.x.type.static_shape[self.axis + 1 :]
-        if lanes < 2 or n < 4 * lanes or n >= 1 << 31 or dt is bool_ or any(d > 1 for d in behind):
-            return 0, [b.load(0, at(0)), k.index(0)]
-        whole, last = n - n % lanes, self.select_last_index
-        places = k.lane_numbers(i32, lanes)
-
-        def step(i: Any, best: Any, index: Any) -> tuple[Any, Any]:
-            v = b.load(0, at(i), lanes)
-            take = k.logical_not(better(best, v)) if last else better(v, best)
-            return k.select(take, v, best), k.select(take, places + k.cast(i, i32), index)
-
-        vectors = k.loop(lanes, whole, lanes, step, [b.load(0, at(0), lanes), places])
-        best, index = (k.extract(x, 0) for x in vectors)
-        for lane in range(1, lanes):
-            v, place = (k.extract(x, lane) for x in vectors)
-            equal = k.logical_not(better(v, best) | better(best, v))
-            take = better(v, best) | (equal & (place > index if last else place < index))
-            best, index = k.select(take, v, best), k.select(take, place, index)
-        return whole, [best, b.index(index)]
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         return self.with_operands(operands, axis=self.axis + 1).out

@@ -21,7 +21,7 @@ from rlx.ops.pointwise.cast import Cast
 from rlx.ops.reduction.reduce import Reduce
 from rlx.types import DType, bool_, u8
 
-__all__ = ["SELECTOR"]
+__all__ = ["SELECTOR", "contiguous"]
 
 
 class ReduceSelector:
@@ -70,7 +70,7 @@ def _reduce(
     if turned is not None and groups[2] == 1 and turned.strides[0] == 1 != turned.strides[1]:
         # Rows that lie across are columns, side by side.
         source, groups = turned.transpose((2, 1, 0)), (1, groups[1], groups[0])
-    source = _contiguous(source, groups, lowering)
+    source = contiguous(source, groups, lowering)
     outer, reduced, inner = groups
     dt = result.dtype
     if inner == 1 and reduced > 0:
@@ -141,7 +141,7 @@ def _counts_for_nothing(node: Reduce, axis: int) -> bool:
     return size == 1 if between else is_one(size)
 
 
-def _contiguous(view: View, groups: tuple[int, int, int], lowering: Lowering) -> View:
+def contiguous(view: View, groups: tuple[int, int, int], lowering: Lowering) -> View:
     """The operand as [outer, reduced, inner], the last contiguous, by a copy if need be."""
     found = view.reshape(groups)
     if found is None or (groups[2] > 1 and found.strides[2] != 1):
