@@ -160,8 +160,8 @@ def pinv(x: Value, rtol: float | None = None) -> Value:
 
 @located
 def lstsq(a: Value, b: Value, rtol: float | None = None) -> Value:
-    """The shortest x with the least ``|a x - b|``, for a [..., m, n] of any rank; b as in ``solve``,
-    ``rtol`` as in ``pinv``."""
+    """The shortest x with the least ``|a x - b|``, for a [..., m, n] of any rank; b as in
+    ``solve``, ``rtol`` as in ``pinv``."""
     return Lstsq.build(a, b, rtol)
 
 

@@ -23,9 +23,6 @@ SPAN = re.compile(r"```.*?^```$|`[^`\n]*`", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"\]\((?!https?:|mailto:)([^)#\s]*)(?:#([^)\s]*))?\)")
 NAMED = re.compile(r"`((?:rlx|test|tools|docs|examples|cmake|bench)/[\w./]*)`")
 
-UNLISTED = {"SECURITY.md", "CODE_OF_CONDUCT.md"}
-"""Pages that the place where the project is shared looks for."""
-
 
 def anchors(path: Path) -> set[str]:
     """The anchors of a page's headings, as GitHub and the site make them."""
@@ -47,7 +44,7 @@ def listed(page: Path) -> list[Path]:
     else:
         trees = re.findall(r"^\.\. toctree::\n((?:(?:   .*)?\n)*)", text, re.MULTILINE)
     found: list[Path] = []
-    for name in re.findall(r"^ *([\w/\-]+)$", "\n".join(trees), re.MULTILINE):
+    for name in re.findall(r"^ *(?:.* <)?([\w/\-]+)>?$", "\n".join(trees), re.MULTILINE):
         (path,) = (p for s in (".md", ".rst") if (p := page.parent / f"{name}{s}").exists())
         found += [path, *listed(path)]
     return found
@@ -56,7 +53,7 @@ def listed(page: Path) -> list[Path]:
 def test_the_navigation_has_every_page_once() -> None:
     named = listed(DOCS / "index.md")
     assert not [p for p, count in Counter(named).items() if count > 1]
-    expected = {p for p in PAGES if p.name not in UNLISTED} - {DOCS / "index.md"}
+    expected = set(PAGES) - {DOCS / "index.md"}
     assert set(named) == expected
 
 

@@ -44,7 +44,7 @@ How an op runs:
 - **literal**: it is data;
 - **control flow**: as a step of the schedule that runs the kernels of its bodies.
 
-A kernel family named after that has a kernel of its own for the op on CPUs, tried on f32, or on the
+If a kernel family is named behind that, it has a kernel for the op on CPUs, in f32 or else in the
 first type that the op takes.
 """
 
@@ -71,9 +71,9 @@ KNOBS_HEAD = """\
 
 # Environment variables
 
-All that RLX reads. A variable that is empty counts as unset, and one with a value that it cannot
-have is a `KnobError` where it is used. In Python, `rlx.knobs` has a name for each: `get()` reads
-it, `set(value)` and `with knob.scoped(value):` override the environment.
+Every environment variable that RLX reads. An empty variable counts as unset. A value that a
+variable cannot have is a `KnobError` where it is used. In Python, `rlx.knobs` has a name for each:
+`get()` reads it, `set(value)` and `with knob.scoped(value):` override the environment.
 """
 
 
@@ -95,10 +95,12 @@ NAMES_HEAD = """\
 
 # Names of the original system
 
-RLX has the public names of the system that it follows, but for those that the last sections list:
-`from rlx.prelude import *` gives them all, and `rlx.NAME` each one; `rlx.ir`, `rlx.opt` and
-`rlx.driver` have those of that system's modules. Most are views of what is here, and some are the
-same thing under two names. Where the two systems differ in more than style, the rules of RLX hold.
+For those who come from the original RLX, a compiler in Rust (the crates `rlx`, `rlx-ir`, `rlx-opt`,
+`rlx-driver` and `rlx-runtime`): its public names work here, in Python's style. You do not need this
+page to use RLX. `from rlx.prelude import *` gives all names, and `rlx.NAME` each one; `rlx.ir`,
+`rlx.opt` and `rlx.driver` have those of the crates. Most are views of what is here, and some are
+the same thing under two names. Where the two systems differ in more than style, the rules of this
+one hold; the last sections list what differs, and what there is not.
 """
 
 
@@ -153,16 +155,16 @@ left out. External data is mapped from the model's folder, and from nowhere else
 without a name that of its input and axis (`x_0`). `dims={"batch": 1}` binds some as the model is
 read.
 
-**Shapes.** Shapes are data in ONNX. Arithmetic on them is done as the model is read, on symbols
-where it stays a polynomial of them. Where a shape depends on what an input holds, the error names
-the input, and `constants={"name": array}` (`--constant NAME=FILE.npy`) fixes it. So it is with
-the number of elements that NonZero, Compress, Unique and NonMaxSuppression give: RLX has no tensors
-of a length that depends on data. Export a detector without non-maximum suppression, and apply that
-to its outputs. Where a model was exported for one size, and its inputs say any, the error names the
+**Shapes.** Shapes are data in ONNX. RLX computes them as it reads the model, with symbols as long
+as the result is a polynomial of them. Where a shape depends on what an input holds, the error names
+the input, and `constants={"name": array}` (`--constant NAME=FILE.npy`) fixes it. So it is with the
+number of elements that NonZero, Compress, Unique and NonMaxSuppression give: RLX has no tensors of
+a length that depends on data. Export a detector without non-maximum suppression, and apply that to
+its outputs. Where a model was exported for one size, and its inputs say any, the error names the
 dim and the size: `dims={"seq": 12}`.
 
-**Control flow.** If and Loop become `rlx.cond`, `rlx.while_loop` and `rlx.scan`, and Scan
-`rlx.scan`; what is known while reading decides at once.
+**Control flow.** If and Loop become `rlx.cond`, `rlx.while_loop` and `rlx.scan`, and Scan becomes
+`rlx.scan`. A condition that is known as the model is read is decided at once.
 
 **Attention.** An `Attention` node becomes the op `attention`, which has kernels of its own. ONNX
 has it since opset 23: `torch.onnx.export(..., opset_version=23)` keeps
@@ -184,8 +186,8 @@ results to the bit, 1 to 2.5 percent of the largest output away from those in f3
 
 **Export.** `rlx.to_onnx(graph, "model.onnx")` writes a model of opset 20, which ONNX Runtime reads
 since 1.17, with the graph's names, symbolic dims and params; `params={...}` puts in the values of
-trained ones. What is one op here and none there is written out, attention and its masks among
-them; branches and loops become If and Loop. Ops that ONNX has no form for (complex numbers, packed
+trained ones. An op that ONNX lacks, such as attention with its masks, is written as several nodes;
+branches and loops become If and Loop. Ops that ONNX has no form for (complex numbers, packed
 weights, random bits, most decompositions of matrices) are refused, all at once and by name. Numbers
 that are attributes in ONNX are f32, of f64 graphs too; the order of nan is the runtime's.
 
@@ -198,7 +200,7 @@ rlx.to_onnx(g, "scaled.onnx")
 
 **What is refused.** Op types that are not there are listed all at once, with the number of their
 nodes. Sequences, optionals, maps, strings and sparse tensors are refused by name. An attribute or
-input that a row does not look at is an error, unless it is the default. Every node is held against
+input that RLX does not handle is an error, unless it has its default. Every node is held against
 ONNX's schema of its op type first. Names must be unique where they are visible; a body of control
 flow may use those of values after it, and its inputs may hide values around it. What would take
 very much time or memory to read is refused: more than 32 functions and bodies inside one another,
@@ -248,11 +250,11 @@ y = f.run({"input": x.numpy()})["output"]
 np.testing.assert_allclose(y, model(x).detach().numpy(), rtol=1e-4, atol=1e-5)
 ```
 
-`torch.export` traces the module on the arguments, and what it finds becomes ops of ours: attention,
-norms, convolutions, pooling and activations whole, the rest by core ATen ops. A
-`torch.export.ExportedProgram` is taken in the place of a module. The graph is compiled once, and
-compared with torch on the arguments: an output that differs by more than 1e-4 of its largest
-element is a ModelError (`check=False` leaves this out).
+`torch.export` traces the module on the arguments. Attention, norms, convolutions, pooling and
+activations become one op each; everything else comes as core ATen ops. You can also give a
+`torch.export.ExportedProgram` instead of a module. The graph is compiled once, and compared with
+torch on the arguments: an output that differs by more than 1e-4 of its largest element is a
+ModelError (`check=False` skips this).
 
 **Inputs and outputs** have the names of the arguments of `forward` and of the keys of what it
 returns: `logits`, `hidden.0`; `output` for a lone tensor, `output_0` and so on for a tuple.
@@ -296,11 +298,11 @@ with torch.no_grad():
     torch.testing.assert_close(compiled(x), model(x), rtol=1e-4, atol=1e-5)
 ```
 
-Under `torch.no_grad()` a graph holds the module's weights, packed as its kernels read them, and
-sets one anew once torch has written it: an optimiser, `copy_` and `load_state_dict` count, a write
-through `.data` into the same memory does not. In training they are inputs. Tensors of the CPU are
-taken and given in their own memory. With `dynamic=True` one graph serves all sizes. An op that is
-missing is an error that names it: nothing runs elsewhere instead.
+Under `torch.no_grad()` a graph holds the module's weights, packed as its kernels read them. It sets
+a weight anew when torch has written it, by an optimiser, `copy_` or `load_state_dict`; it does not
+see a write through `.data` into the same memory. In training they are inputs. Tensors of the CPU
+are taken and given in their own memory. With `dynamic=True` one graph serves all sizes. An op that
+is missing is an error that names it: nothing runs elsewhere instead.
 
 A model that is to be trained by RLX's own optimisers, in steps that write weights in place, is
 imported with `check=False` and a loss as its output, and given to `rlx.compile_training`

@@ -22,9 +22,9 @@ def jacfwd(graph: Graph, wrt: Any) -> Graph:
     """The Jacobians of the outputs by ``wrt``, in forward mode: best where ``wrt`` is small.
 
     For every output of floats there is one for each of ``wrt``, in this order: the derivative of
-    element i of the output by element j of the value is at ``[*i, *j]``. Where the outputs have names,
-    these are called ``<output>_by_<name of wrt>``. Of complex values it is that of a holomorphic
-    function. See ``jvp`` for ``wrt`` and errors.
+    element i of the output by element j of the value is at ``[*i, *j]``. Where the outputs have
+    names, these are called ``<output>_by_<name of wrt>``. Of complex values it is that of a
+    holomorphic function. See ``jvp`` for ``wrt`` and errors.
     """
     d, by, outputs = _started(graph, wrt, "jacfwd")
     columns = [_columns(outputs, v) for v in by]

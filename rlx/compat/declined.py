@@ -32,12 +32,6 @@ DECLINED: dict[str, str] = {
         "applications: none needs what others could not have (`rlx.custom_op`, "
         "`rlx.grad`, `rlx.optim`), and a compiler is no place for them",
     "collectives": "a graph runs on one device, and a process has no others to reduce with",
-    "import from torch and JAX":
-        "models come by ONNX, which both write (`torch.onnx.export`, `jax2onnx`): "
-        "`rlx.from_onnx`",
-    "decoder models":
-        "`rlx.models` has encoders; the blocks of decoders are ops "
-        "(`hir.llama_decoder_block`), and caches are donated inputs",
     "op counts of `FusionReport` by field":
         "`report.before` and `report.after` count every op by name; `nodes_before`, "
         "`matmul_before` and their like are there",

@@ -16,7 +16,8 @@ HEAD = """\
 
 # Quantization
 
-Weights of 2 to 8 bits are bytes, and a scheme says what they mean:
+A **scheme** says how weights of 2 to 8 bits lie in bytes.
+[The tutorial](tutorials/quantise-and-chat.md) takes a language model to fewer bits. For arrays:
 
 ```python
 import numpy as np
