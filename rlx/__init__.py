@@ -28,6 +28,7 @@ NAMES = {
             "hessian", "hvp", "jacfwd", "jacrev", "jvp", "stop_gradient", "vjp",
         ),
         "rlx.base.clock": ("Tick", "time_ns"),
+        "rlx.base.mesh": ("Mesh",),
         "rlx.compiler.aot": ("compile_artifact",),
         "rlx.ops.control.builders": (
             "checkpoint", "checkpoint_name", "cond", "fori", "scan", "while_loop",
@@ -68,8 +69,9 @@ NAMES = {
 modules of ``NAMESPACES``, and the names of ``rlx.compat.names``."""
 
 NAMESPACES = (
-    "autodiff", "bench", "driver", "errors", "ir", "knobs", "linalg", "macros", "models", "nn",
-    "ops", "opt", "optim", "prelude", "quant", "random", "sparse", "splat", "training", "xp",
+    "autodiff", "bench", "distributed", "driver", "errors", "ir", "knobs", "linalg", "macros",
+    "models", "nn", "ops", "opt", "optim", "prelude", "quant", "random", "sparse", "splat",
+    "training", "xp",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

@@ -4,6 +4,7 @@
 
 from rlx import autodiff as autodiff
 from rlx import bench as bench
+from rlx import distributed as distributed
 from rlx import driver as driver
 from rlx import errors as errors
 from rlx import ir as ir
@@ -32,6 +33,7 @@ from rlx.autodiff import value_and_grad as _value_and_grad
 from rlx.autodiff import vjp as vjp
 from rlx.base.clock import Tick as Tick
 from rlx.base.clock import time_ns as time_ns
+from rlx.base.mesh import Mesh as Mesh
 from rlx.codegen.program import Step as _Step
 from rlx.compat.compile_cache import CompileCache as CompileCache
 from rlx.compat.components import CompilationMode as CompilationMode
@@ -288,6 +290,7 @@ __all__ = [
     "GraphDevices",
     "GraphModule",
     "LLM",
+    "Mesh",
     "MlirKernel",
     "Op",
     "PythonKernel",

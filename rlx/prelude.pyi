@@ -58,6 +58,7 @@ from rlx import LirModule as LirModule
 from rlx import LowerError as LowerError
 from rlx import ManifestDiff as ManifestDiff
 from rlx import MaskKind as MaskKind
+from rlx import Mesh as Mesh
 from rlx import MetricsRegistry as MetricsRegistry
 from rlx import MirModule as MirModule
 from rlx import MirReflection as MirReflection
@@ -261,6 +262,7 @@ __all__ = [
     "LowerError",
     "ManifestDiff",
     "MaskKind",
+    "Mesh",
     "MetricsRegistry",
     "MirModule",
     "MirReflection",

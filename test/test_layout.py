@@ -34,7 +34,7 @@ LAYERS = {
         "optim", "random", "linalg", "custom", "sparse", "splat", "text", "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
         "view", "compat", "bench", "opt", "driver", "macros", "roofline", "functions", "xp", "nn",
-        "ptq", "models", "frontends", "llm", "training", "prelude", "tools",
+        "ptq", "models", "frontends", "llm", "distributed", "training", "prelude", "tools",
     ),
     "rlx.kernels": (
         "registry", "elementwise", "loop", "fft", "matmul", "sort",

@@ -43,8 +43,8 @@ def test_every_builder_is_declared(make_stubs: ModuleType) -> None:
     assert set(BUILDERS) - declared["GraphOps"] == {"constant", "iota"}
     # These take no Value first.
     assert set(BUILDERS) - declared["ValueOps"] == {
-        "arange", "broadcast_arrays", "concat", "constant", "einsum", "eye", "fftfreq", "full",
-        "iota", "linspace", "ones", "rfftfreq", "stack", "tri", "zeros",
+        "arange", "axis_index", "broadcast_arrays", "concat", "constant", "einsum", "eye",
+        "fftfreq", "full", "iota", "linspace", "ones", "rfftfreq", "stack", "tri", "zeros",
     }  # fmt: skip
 
 

@@ -39,6 +39,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rlx.base.mesh import Axis
 from rlx.ir.value import Value
 from rlx.types import DType, SymDim
 
@@ -56,7 +57,7 @@ def public(cls: C) -> C: ...
 '''
 
 KNOWN = {
-    "Any", "Array", "Callable", "DType", "DimLike", "Iterable", "None", "Number", "Numbers",
+    "Any", "Array", "Axis", "Callable", "DType", "DimLike", "Iterable", "None", "Number", "Numbers",
     "Padding", "Sequence", "Value", "bool", "dict", "float", "int", "list", "str", "tuple",
 }  # fmt: skip
 """The names that annotations may use: what the head imports, and builtins."""

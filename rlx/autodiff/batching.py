@@ -26,6 +26,7 @@ def vmap(
     in_axes: Mapping[str, int] | Iterable[str] | str,
     axis_size: int | str | SymDim,
     out_axes: Axes = 0,
+    axis_name: str = "",
 ) -> Graph:
     """The graph for ``axis_size`` examples at once (a number, or the name of a dim).
 
@@ -34,6 +35,9 @@ def vmap(
     ``out_axes`` is the axis of the examples in every output, or an axis or None for each: None
     takes an output without it, which must then be the same for all. Negative axes count from the
     end of the shape with the new axis.
+
+    With ``axis_name`` the examples are the ranks along the axis of that name of a mesh: collectives
+    along it are computed, so that one machine runs what many would. Then ``in_axes`` may be empty.
 
     NameError for an unknown name, ShapeError for an axis out of range, GraphError for a param that
     has a value already, and for an output that differs where None is asked for; UnsupportedError
@@ -44,6 +48,8 @@ def vmap(
     graph.nodes()  # a graph without outputs is refused
     size = as_dim(axis_size)
     places = _places(graph, in_axes)
+    if not places and not axis_name:
+        raise GraphError("vmap: in_axes names nothing that differs from example to example")
     outs = _out_axes(graph, out_axes)
 
     def wide(v: Value) -> TensorType:
@@ -58,7 +64,8 @@ def vmap(
     leaves = {
         v: (_moved(env[v], places[v], 0), True) if v in places else (env[v], False) for v in env
     }
-    pairs = rules.batch(graph.outputs, leaves)
+    with rules.named_axis(axis_name, size):
+        pairs = rules.batch(graph.outputs, leaves)
     made.set_outputs(
         [_placed(v, has, axis, size) for (v, has), axis in zip(pairs, outs, strict=True)]
     )
@@ -92,8 +99,6 @@ def _places(graph: Graph, in_axes: Any) -> dict[Value, int]:
             )
         v = named[name]
         found[v] = axis_of(axis, v.rank + 1, f"vmap: in_axes of {name!r}")
-    if not found:
-        raise GraphError("vmap: in_axes names nothing that differs from example to example")
     return found
 
 

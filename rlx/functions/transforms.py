@@ -203,6 +203,7 @@ def vmap(
     in_axes: Mapping[str, int] | Iterable[str] | str,
     axis_size: int | str | Any,
     out_axes: int | Sequence[int | None] = 0,
+    axis_name: str = "",
 ) -> Graph: ...
 @overload
 def vmap(
@@ -210,29 +211,37 @@ def vmap(
     in_axes: Any = 0,
     axis_size: int | None = None,
     out_axes: int | None = 0,
+    axis_name: str = "",
 ) -> Function: ...
 @located
 def vmap(
-    graph: Graph | Callable[..., Any], in_axes: Any = 0, axis_size: Any = None, out_axes: Any = 0
+    graph: Graph | Callable[..., Any],
+    in_axes: Any = 0,
+    axis_size: Any = None,
+    out_axes: Any = 0,
+    axis_name: str = "",
 ) -> Any:
     """A graph for many examples at once (``rlx.autodiff.vmap``), or a function for them.
 
     Of a function ``in_axes`` is the axis of the examples in the arrays of all arguments, or a tuple
     of one for each, in which None means that an argument is the same for all examples. Their number
     is that of the arrays; ``axis_size`` says what it must be. ``out_axes`` is their axis in the
-    results.
+    results. With ``axis_name`` they are the ranks along that axis of a mesh.
     """
     if isinstance(graph, Graph):
-        return autodiff.vmap(graph, in_axes, axis_size, out_axes)
-    found = _Batched(graph, in_axes, axis_size, out_axes)
+        return autodiff.vmap(graph, in_axes, axis_size, out_axes, axis_name)
+    found = _Batched(graph, in_axes, axis_size, out_axes, axis_name)
     return found.compiled(found.results)
 
 
 class _Batched(_Traced):
     """A function of many examples."""
 
-    def __init__(self, function: Any, in_axes: Any, axis_size: Any, out_axes: Any) -> None:
+    def __init__(
+        self, function: Any, in_axes: Any, axis_size: Any, out_axes: Any, axis_name: str
+    ) -> None:
         super().__init__(function, "vmap")
+        self.axis_name = axis_name
         if not (in_axes is None or isinstance(in_axes, int | tuple | list)):
             raise GraphError(
                 f"vmap: in_axes is {shown(in_axes)}, expected an axis, or one or None an argument"
@@ -257,7 +266,8 @@ class _Batched(_Traced):
             fresh.append(Value(t, graph=scope, name=name))
             leaves[fresh[-1]] = wide, axis is not None
         out, values = self.of_values(self(tree, fresh))
-        pairs = rules.batch(values, leaves)
+        with rules.named_axis(self.axis_name, size):
+            pairs = rules.batch(values, leaves)
         return rebuild(out, (self._placed(v, has, size) for v, has in pairs))
 
     def _axes(self, tree: Branch) -> list[int | None]:

@@ -5,6 +5,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from rlx.base.mesh import Axis
 from rlx.ir.value import Value
 from rlx.types import DType, SymDim
 
@@ -52,6 +53,15 @@ class GraphOps:
         keepdims: bool = False,
     ) -> Value:
         """Whether all elements along axes are true, or not 0; of none it is true."""
+
+    def all_gather(self, x: Value, axis: Axis, dim: int = 0) -> Value:
+        """What all ranks have, joined along ``dim`` in the order of the ranks, on every rank."""
+
+    def all_reduce(self, x: Value, axis: Axis, op: str = "sum", replicated: bool = False) -> Value:
+        """The sum of what all ranks have, or their product, least or largest, on every rank."""
+
+    def all_to_all(self, x: Value, axis: Axis, split: int = 0, concat: int = 0) -> Value:
+        """An exchange:"""
 
     def angle(self, x: Value) -> Value:
         """The argument of a complex number in radians, in [-pi, pi], as ``numpy.angle``."""
@@ -218,6 +228,9 @@ class GraphOps:
     ) -> Value:
         """Rotary embedding by column and row:"""
 
+    def axis_index(self, axis: Axis) -> Value:
+        """The number of this rank along the axis, from 0:"""
+
     def batch_norm(
         self,
         x: Value,
@@ -320,6 +333,12 @@ class GraphOps:
         high: Value | Number | None = None,
     ) -> Value:
         """The elements within bounds, as ``numpy.clip``; None leaves a side open, and nan stays."""
+
+    def collective_broadcast(self, x: Value, axis: Axis, root: int = 0) -> Value:
+        """What the rank ``root`` has, on every rank."""
+
+    def collective_permute(self, x: Value, axis: Axis, pairs: Iterable[tuple[int, int]]) -> Value:
+        """What one rank has goes to another, by ``pairs``:"""
 
     def compare(self, op: str | Value, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
@@ -1535,6 +1554,9 @@ class GraphOps:
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
 
+    def reduce_scatter(self, x: Value, axis: Axis, dim: int = 0) -> Value:
+        """The sum of what all ranks have, of which each keeps its block along ``dim``."""
+
     def reduce_sum(
         self,
         x: Value,
@@ -1962,6 +1984,9 @@ class GraphOps:
     ) -> Value:
         """The mean square of the distances from the mean along axes, as ``numpy.var``:"""
 
+    def vary(self, x: Value, axis: Axis) -> Value:
+        """Its operand, one value that all ranks along an axis hold, as what each has of its own."""
+
     def welch(
         self,
         x: Value,
@@ -2011,6 +2036,15 @@ class ValueOps:
 
     def all(self, axes: Iterable[int] | int | None = None, keepdims: bool = False) -> Value:
         """Whether all elements along axes are true, or not 0; of none it is true."""
+
+    def all_gather(self, axis: Axis, dim: int = 0) -> Value:
+        """What all ranks have, joined along ``dim`` in the order of the ranks, on every rank."""
+
+    def all_reduce(self, axis: Axis, op: str = "sum", replicated: bool = False) -> Value:
+        """The sum of what all ranks have, or their product, least or largest, on every rank."""
+
+    def all_to_all(self, axis: Axis, split: int = 0, concat: int = 0) -> Value:
+        """An exchange:"""
 
     def angle(self) -> Value:
         """The argument of a complex number in radians, in [-pi, pi], as ``numpy.angle``."""
@@ -2244,6 +2278,12 @@ class ValueOps:
 
     def clip(self, low: Value | Number | None = None, high: Value | Number | None = None) -> Value:
         """The elements within bounds, as ``numpy.clip``; None leaves a side open, and nan stays."""
+
+    def collective_broadcast(self, axis: Axis, root: int = 0) -> Value:
+        """What the rank ``root`` has, on every rank."""
+
+    def collective_permute(self, axis: Axis, pairs: Iterable[tuple[int, int]]) -> Value:
+        """What one rank has goes to another, by ``pairs``:"""
 
     def compare(self, a: Value | Number | str, b: Value | Number) -> Value:
         """A comparison by name or symbol:"""
@@ -3293,6 +3333,9 @@ class ValueOps:
     ) -> Value:
         """Product along axes; 1 over an empty axis."""
 
+    def reduce_scatter(self, axis: Axis, dim: int = 0) -> Value:
+        """The sum of what all ranks have, of which each keeps its block along ``dim``."""
+
     def reduce_sum(
         self,
         axes: Iterable[int] | int | None = None,
@@ -3662,6 +3705,9 @@ class ValueOps:
         keepdims: bool = False,
     ) -> Value:
         """The mean square of the distances from the mean along axes, as ``numpy.var``:"""
+
+    def vary(self, axis: Axis) -> Value:
+        """Its operand, one value that all ranks along an axis hold, as what each has of its own."""
 
     def welch(
         self,

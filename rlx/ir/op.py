@@ -195,6 +195,10 @@ class Op(Fixed):
     commutes: ClassVar[bool] = False
     """Whether the two operands may change places without a change of a bit."""
 
+    meets: ClassVar[bool] = False
+    """Whether the ranks of a mesh meet in it: it runs in every call, in the order of the graph, and
+    never while compiling."""
+
     reference: ClassVar[Callable[..., Any]]
     """``reference(self, *arrays)`` -> array or tuple of arrays, dtypes as ``infer`` says."""
     expand: ClassVar[Callable[..., Any]]

@@ -108,6 +108,11 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     "rlx.ops.linalg.svd": ("mir.svd", "mir.svdvals"),
     "rlx.ops.linalg.pinv": ("mir.pinv", "mir.lstsq"),
     "rlx.ops.linalg.solve": ("mir.solve", "mir.inv", "mir.det", "mir.slogdet"),
+    "rlx.ops.collective.all_reduce": ("mir.all_reduce", "mir.reduce_scatter", "hir.vary"),
+    "rlx.ops.collective.exchange": (
+        "mir.all_gather", "mir.all_to_all", "mir.collective_permute", "mir.collective_broadcast",
+        "mir.axis_index",
+    ),
     "rlx.ops.conv.conv": ("mir.conv", "mir.conv_transpose"),
     "rlx.ops.conv.integer": ("mir.conv_integer",),
     "rlx.ops.conv.weights_grad": ("mir.conv_weights",),

@@ -6,9 +6,12 @@ that it is made for.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import threading
+from collections.abc import Collection, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from rlx.errors import UnsupportedError
+from rlx.errors import ShapeError, UnsupportedError
 from rlx.ir.graph import Graph, topological
 from rlx.ir.op import Op, located
 from rlx.ir.replay import cloned, replay
@@ -18,7 +21,7 @@ from rlx.types import Dim
 
 __all__ = [
     "Records", "batch", "carries_derivative", "inline", "inline_blocks", "jvp", "moved_by",
-    "pull_back", "recorded", "substituted", "vjp", "vjp_of_operands",
+    "named_axis", "pull_back", "recorded", "substituted", "vjp", "vjp_of_operands",
 ]  # fmt: skip
 
 Records = dict[Op, Sequence[Value]]
@@ -163,7 +166,15 @@ def batch(
         values = [None if pair is None else pair[0] for pair in given]
         flags = [pair is not None and pair[1] for pair in given]
         with located(op.location):
-            if not any(flags):
+            if _named.axis and not any(flags) and not op.meets and _over_named(op):
+                # Its bodies differ from rank to rank, though what they are given does not.
+                last = values[-1]
+                assert last is not None
+                values[-1], flags[-1] = last.expand((_named.ranks, *last.shape)), True
+                given[-1] = values[-1], True
+            if op.meets and _over_named(op):
+                results = [_simulated(op, values)]
+            elif not any(flags):
                 same = all(a is b for a, b in zip(values, op.operands, strict=True))
                 node = op if same else op.with_operands(values)
                 results = [(r, False) for r in node.results]
@@ -177,6 +188,43 @@ def batch(
                 results = batch(_expanded(op, "batch"), inner)
         found.update(zip(op.results, results, strict=True))
     return [found.get(v, (v, False)) for v in outputs]
+
+
+class _Named(threading.local):
+    axis: str = ""
+    ranks: Dim = 0
+
+
+_named = _Named()
+
+
+@contextmanager
+def named_axis(axis: str, ranks: Dim) -> Generator[None]:
+    """In the block the new axis of a batch has the ranks of the axis of a mesh: collectives along
+    that are computed. None is meant by an empty name."""
+    before = _named.axis, _named.ranks
+    _named.axis, _named.ranks = axis, ranks
+    try:
+        yield
+    finally:
+        _named.axis, _named.ranks = before
+
+
+def _over_named(op: Op) -> bool:
+    """Whether an op, or one in its bodies, is a collective along the named axis."""
+    if op.meets:
+        return op.attrs["axis"] == _named.axis
+    bodies = (a for a in op.attrs.values() if isinstance(a, Graph))
+    return any(_over_named(inner) for body in bodies for inner in body.nodes())
+
+
+def _simulated(op: Any, values: Sequence[Value | None]) -> tuple[Value, bool]:
+    if op.ranks != _named.ranks:
+        raise ShapeError(
+            f"{op.short} is over {op.ranks} ranks along {op.axis!r}, and vmap has {_named.ranks}"
+            " examples there; give as many as there are ranks"
+        )
+    return op.simulated(values, op.ranks)
 
 
 def _size(given: Sequence[tuple[Value, bool] | None]) -> Dim:

@@ -9,6 +9,8 @@ arguments, marked ``rlx.packed`` with their position.
 from __future__ import annotations
 
 from rlx._mlir import func, ir
+from rlx.dialects.bridge import is_mir
+from rlx.ir.op import op_class
 from rlx.lowering.base import Compilation, Pass, argument_marks, functions
 from rlx.lowering.passes.invariants import move_invariants
 from rlx.lowering.region import producer, users
@@ -35,8 +37,8 @@ def static_values(main: ir.Operation) -> set[ir.Value]:
     for view in block.operations:
         op = view.operation
         inputs = list(op.operands)
-        if op.name == "func.call":
-            continue  # control flow stays where it is
+        if op.name == "func.call" or (is_mir(op) and op_class(op.name).meets):
+            continue  # control flow stays where it is, and ranks meet in every call
         if op.name == Constant.name or (inputs and neutral.issuperset(inputs)):
             neutral.update(op.results)
             known.update(op.results)

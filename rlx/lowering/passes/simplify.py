@@ -221,6 +221,8 @@ def _fold(op: ir.Operation) -> ir.Value | None:
     if not t.is_static:
         return None
     cls = op_class(op.name)
+    if cls.meets:
+        return None
     splats = [splat_of(v) for v in op.operands]
     whole = all(s is not None for s in splats) and t.size <= SPLAT_LIMIT  # type: ignore[operator]
     if whole and (cls.pointwise or cls in (Expand, Reshape, Transpose)):

@@ -8,6 +8,7 @@ from __future__ import annotations
 from support.jax_ops import (
     axes,
     blocks,
+    collectives,
     indexing,
     matrices,
     networks,
@@ -24,6 +25,7 @@ __all__ = ["OPS", "WITHOUT"]
 FAMILIES = (
     axes,
     blocks,
+    collectives,
     indexing,
     matrices,
     networks,

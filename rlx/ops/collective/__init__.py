@@ -1,0 +1,1 @@
+"""Ops in which all ranks along an axis of a mesh take part."""
