@@ -10,6 +10,7 @@ find_package(nanobind CONFIG REQUIRED)
 nanobind_add_module(_native NB_STATIC NOMINSIZE
   ${native}/bindings.cpp
   ${native}/buffers.cpp
+  ${native}/communicator_bindings.cpp
   ${native}/signatures.cpp
   ${native}/function_bindings.cpp
   ${native}/result_array.cpp

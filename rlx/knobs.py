@@ -162,6 +162,34 @@ num_threads = Knob(
     " runtime reads it once, at its first use.",
 )  # fmt: skip
 
+
+def _seconds(text: str) -> float:
+    if not 0 < float(text) <= 1e8:
+        raise ValueError("it is out of range")
+    return float(text)
+
+
+comm_timeout = Knob(
+    "RLX_COMM_TIMEOUT", 60.0, _seconds, "machine", "seconds, such as 60",
+    "How long a rank waits for others in a collective before the call is a FaultError that names"
+    " one that has not come. The native runtime reads it before each call.",
+)  # fmt: skip
+
+rank = Knob(
+    "RLX_RANK", -1, _count, "machine", "a number from 0 on",
+    "Which rank this process is: `rlx launch` sets it, and `rlx.distributed.connect` reads it.",
+)  # fmt: skip
+
+ranks = Knob(
+    "RLX_RANKS", 0, _count, "machine", "a number from 1 on",
+    "How many ranks there are: `rlx launch` sets it.",
+)  # fmt: skip
+
+rendezvous = Knob(
+    "RLX_RENDEZVOUS", "", str, "machine", "a folder",
+    "Where the ranks of a machine share memory: `rlx launch` makes it, in memory.",
+)  # fmt: skip
+
 gpu = Knob(
     "RLX_GPU", "", str, "machine", "a number from 0 on, or a part of a name",
     "The GPU to use, where an API has several; by default the one that is expected to be fastest."

@@ -7,12 +7,14 @@ entries: ``@prologue``, whose launches say by ``lir.when`` which params they fol
 The arguments of both carry ``lir.role`` (arena, packed, error, param, input, output) and
 ``lir.name``.
 
-Three ops are our own. ``lir.view`` is a place in one of those memories. ``lir.test`` reads a bool
+Four ops are our own. ``lir.view`` is a place in one of those memories. ``lir.test`` reads a bool
 there; it stands right before the ``scf.if`` that it decides, or ends the first region of the
 ``scf.while`` (which may carry ``lir.limit``, the most rounds, and ``lir.site``, the fault site of
 one more). ``lir.count`` stands first in an ``scf.for`` and stores its round. An ``scf.for`` with
 ``lir.reverse`` runs its rounds from the last to the first. A view inside may move with the rounds
 of the loops around it, by so many bytes each:
+
+``lir.collective`` is what the ranks along an axis of a mesh do together.
 
     %more = "lir.test"(%flag) : (memref<?xi8>) -> i1
     scf.if %more { func.call @add_0(...) ... }
@@ -34,6 +36,7 @@ from rlx.dialects.declare import (
     INTEGER,
     INTEGER_TYPE,
     MEMREF,
+    STRING,
     Field,
     OpDeclaration,
     load_dialect,
@@ -139,6 +142,29 @@ TEST = OpDeclaration(
 )  # fmt: skip
 """Read a bool (one byte, not zero) when the step after it runs."""
 
+
+@verifier
+def _check_collective(op: Any) -> None:
+    values = [v for v in op.operands if isinstance(v.type, ir.MemRefType)]
+    if len(op.operands) not in (1, 2) or len(values) != len(op.operands):
+        raise IRError(
+            f"it has a source, but for axis_index, and a target, found {_types(op.operands)}"
+        )
+
+
+COLLECTIVE = OpDeclaration(
+    "collective",
+    [Field("places", MEMREF, "variadic")],
+    [
+        Field("kind", STRING), Field("reduction", STRING), Field("axis", STRING),
+        Field("ranks", INTEGER), Field("count", INTEGER), Field("peers", ANY),
+        Field("site", INTEGER),
+    ],
+    verify=_check_collective,
+    pure=False,
+)  # fmt: skip
+"""What the ranks along an axis do together, on a source (but for axis_index) and a target."""
+
 COUNT = OpDeclaration(
     "count", [Field("round", INDEX), Field("place", MEMREF)], verify=_check_count, pure=False
 )
@@ -147,4 +173,4 @@ COUNT = OpDeclaration(
 
 def load_lir() -> None:
     """Declare lir in the current context."""
-    load_dialect("lir", [VIEW, TEST, COUNT])
+    load_dialect("lir", [VIEW, TEST, COUNT, COLLECTIVE])

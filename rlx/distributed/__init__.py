@@ -1,11 +1,14 @@
 """Many ranks: graphs that run together and exchange tensors.
 
 A mesh (``rlx.Mesh``) gives ranks names along its axes, and collectives are ops that take such an
-axis. ``interpret`` is the reference, which runs all ranks at once.
+axis. What runs a graph with collectives is a rank: a process that is connected (``connect``), as
+``rlx launch`` starts them, or a thread (``run_threads``). ``interpret`` is the reference, which
+runs all ranks at once.
 """
 
 from __future__ import annotations
 
+from rlx.distributed.connections import connect, disconnect, run_threads
 from rlx.distributed.reference import interpret
 
-__all__ = ["interpret"]
+__all__ = ["connect", "disconnect", "interpret", "run_threads"]

@@ -51,7 +51,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 ABI_VERSION: Literal[2]
-ARTIFACT_FORMAT: Literal[6]
+ARTIFACT_FORMAT: Literal[8]
 STEPS_VERSION: int
 """The number of the steps' format that is read: `rlx.schedule.steps.VERSION`."""
 BASE_ARENA: Literal[0]
@@ -76,6 +76,8 @@ class Fault(RuntimeError):
 
     code: int
     site: int
+    detail: str
+    """What there is to say beside what the site does, such as which rank was late."""
 
 Buffer: TypeAlias = Any
 """Whatever has the buffer protocol; before Python 3.12, types cannot tell."""
@@ -136,6 +138,33 @@ def trace_events() -> tuple[list[tuple[int, int, bytes]], int]:
     Kinds: 0 a run (of the program whose first launch this is), 1 a run of the prologue, 2 a
     launch, 3 the indices of a launch that the thread computed, the end excluded.
     """
+
+class Communicator:
+    """A rank of a group of ranks."""
+
+    @property
+    def rank(self) -> int: ...
+    @property
+    def ranks(self) -> int: ...
+    @property
+    def engine(self) -> str:
+        """What carries it: "threads", "processes"."""
+
+    def leave(self) -> None:
+        """Let those that wait for this rank end: it comes no more."""
+
+def team_of_threads(ranks: int) -> list[Communicator]:
+    """The ranks of a group in this process: one for each thread to be. Raises Error unless there
+    are from 1 to 1024."""
+
+def team_of_processes(path: str, ranks: int, rank: int) -> Communicator:
+    """A rank of a group of processes of this machine, which meet in a file that the first makes."""
+
+def bind_communicators(
+    axes: Sequence[str], communicators: Sequence[Communicator], process: bool
+) -> None:
+    """Bind a communicator to each axis, by name, for what this thread runs, or for all of the
+    process that is bound to none of its own. No axes: no longer."""
 
 class Object:
     """A relocatable ELF object, mapped and relocated; executable pages are never writable.

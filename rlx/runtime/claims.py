@@ -137,7 +137,7 @@ class _Rewriting:
             return op.with_operands(operands).results, True
         if isinstance(op, Control):
             return self.control(op, operands), native
-        if not op.composite():
+        if not op.composite() or op.meets:
             raise _LeftOut(op.name)
         moved = op.with_operands(operands)
         return self.values(moved.expansion(), {v: v for v in moved.present}), False
@@ -146,7 +146,7 @@ class _Rewriting:
         if op.name in self.claim:
             bodies = {a.name: self.body(op.attrs[a.name]) for a in op.body_fields()}
             return op.with_operands(operands, **bodies).results
-        if not op.composite():
+        if not op.composite() or op.meets:
             raise _LeftOut(op.name)
         body: Graph = op.attrs["body"]
         given = [v for v in operands if v is not None]

@@ -269,6 +269,7 @@ class Executable(LoadedCode):
         site = fault.site + fault.code - 1
         if 0 <= site < len(self.variant.sites):
             message, file, line = self.variant.sites[site]
+            message += f": {fault.detail}" if fault.detail else ""
             error = FaultError(message, (file, line))
             if self.variant.functions:
                 from rlx.runtime.host import explained

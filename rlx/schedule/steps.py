@@ -17,11 +17,12 @@ from typing import Any, Generic, Literal, TypeAlias, TypeVar
 from rlx.base.frozen import frozen
 
 __all__ = [
-    "KINDS", "VERSION", "Control", "Field", "FieldKind", "For", "Grid", "If", "Launch", "Layout",
-    "Origin", "Place", "Size", "Step", "While", "launches", "map_each",
+    "COLLECTIVES", "KINDS", "REDUCTIONS", "VERSION", "Collective", "Control", "Field", "FieldKind",
+    "For", "Grid", "If", "Launch", "Layout", "Origin", "Place", "Size", "Step", "While",
+    "axis_name", "axis_words", "launches", "map_each",
 ]  # fmt: skip
 
-VERSION = 1
+VERSION = 2
 """The number that stands before the words of steps; a change of ``KINDS``, or of what a step means,
 is a new one, and one of the artifacts' format."""
 
@@ -170,7 +171,52 @@ class For(Control[P]):
     origin: Origin = field(default=Origin(), compare=False, repr=False)
 
 
-Step: TypeAlias = Launch[P] | If[P] | While[P] | For[P]
+COLLECTIVES = (
+    "all_reduce", "reduce_scatter", "all_gather", "all_to_all", "permute", "broadcast",
+    "axis_index",
+)  # fmt: skip
+REDUCTIONS = ("sum", "prod", "min", "max")
+"""What a ``Collective`` does, and how an ``all_reduce`` combines, by number."""
+
+
+@frozen
+class Collective(Control[P]):
+    """What the ranks along an axis do together, ``kind`` being a number of ``COLLECTIVES``.
+
+    A block is ``count`` elements of the type number ``dtype``. At ``source`` and ``target`` is one
+    each, but a block for each of ``ranks`` at the source of reduce_scatter, at the target of
+    all_gather, and at both of all_to_all. An axis_index has no source, and writes 8 bytes. ``axis``
+    are the words of the axis' name (``axis_words``). ``peers`` are the sources and targets of a
+    permute, in pairs, or the root of a broadcast. Where a rank does not come is the fault of
+    ``site``.
+    """
+
+    kind: int
+    reduction: int
+    dtype: int
+    count: Size
+    ranks: int
+    axis: tuple[int, ...]
+    peers: tuple[int, ...]
+    site: int
+    source: P | None
+    target: P
+    origin: Origin = field(default=Origin(), compare=False, repr=False)
+
+
+def axis_words(name: str) -> tuple[int, ...]:
+    """The name of an axis, which is ASCII, in words: eight letters each, the first the lowest."""
+    data = name.encode("ascii")
+    words = range(0, len(data), 8)
+    return tuple([int.from_bytes(data[at : at + 8], "little") for at in words])
+
+
+def axis_name(words: Sequence[int]) -> str:
+    """The name in words."""
+    return b"".join(w.to_bytes(8, "little") for w in words).rstrip(b"\0").decode("ascii")
+
+
+Step: TypeAlias = Launch[P] | If[P] | While[P] | For[P] | Collective[P]
 
 FieldKind: TypeAlias = Literal[
     "kernel", "word", "flag", "grid", "words", "place", "place?", "places", "steps"
@@ -204,6 +250,12 @@ KINDS: dict[type, tuple[Field, ...]] = {
     For: (
         Field("rounds", "word"), Field("reverse", "flag"), Field("counter", "place?", 8),
         Field("body", "steps"),
+    ),
+    Collective: (
+        Field("kind", "word"), Field("reduction", "word"), Field("dtype", "word"),
+        Field("count", "word"), Field("ranks", "word", 1), Field("axis", "words"),
+        Field("peers", "words"), Field("site", "word"), Field("source", "place?"),
+        Field("target", "place"),
     ),
 }  # fmt: skip
 """The kinds of steps, and their fields in the order in which they are written; the number of a kind

@@ -56,3 +56,8 @@ class Target:
     families: tuple[str, ...]
     stages: tuple[str, ...]
     emitter: Emitter
+
+    @property
+    def communicates(self) -> bool:
+        """Whether what runs the steps has communicators, for collectives."""
+        return self.kernels.serial

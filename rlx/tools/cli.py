@@ -25,6 +25,7 @@ COMMANDS = {
     "embed": "vectors of sentences by a sentence encoder, or how alike they are",
     "export-web": "a folder that a web page loads, and runs on WebGPU",
     "inspect": "what a file of weights holds: the metadata and tensors of a GGUF file",
+    "launch": "a script as several ranks on this machine, for graphs with collectives",
     "quantize": "the weights of a GGUF or safetensors file in blocks of few bits, as GGUF",
     "reduce": "the part of a graph that makes it fail, as a test",
     "run": "an artifact, a graph's text or an ONNX model on arrays; a language model on a prompt",

@@ -173,10 +173,10 @@ REFUSED: dict[str, tuple[Callable[[], object], type[RlxError], str]] = {
         ShapeError,
         "over 2 ranks along 'data', and vmap has 3 examples",
     ),
-    "the common way": (
-        lambda: rlx.Session("cpu").compile(graph(CASES["sum"][0], 2), dispatch="common"),
+    "a GPU": (
+        lambda: rlx.compile_artifact(graph(CASES["sum"][0], 2), target="vulkan"),
         UnsupportedError,
-        "needs the kernel family 'collective'",
+        "over the 2 ranks along 'data' run on CPUs",
     ),
 }
 

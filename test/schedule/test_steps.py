@@ -23,12 +23,15 @@ from rlx.schedule.plan import KernelRef, Schedule, prologue_first
 from rlx.schedule.steps import (
     KINDS,
     VERSION,
+    Collective,
     For,
     If,
     Launch,
     Place,
     Step,
     While,
+    axis_name,
+    axis_words,
     launches,
     map_each,
 )
@@ -48,6 +51,8 @@ STEPS: tuple[Step[Place], ...] = (
     If(FLAG, (launch(1),), ()),
     For(5, (While((launch(2),), FLAG, (launch(3), launch(1)), 9, 2),), Place(0, 0), True),
     For(0, (), None, False),
+    Collective(0, 2, 3, 64, 4, axis_words("data"), (), 1, FLAG, MOVING),
+    Collective(6, 0, 7, 0, 4, axis_words("a_longer_name"), (), 0, None, FLAG),
 )
 
 
@@ -55,6 +60,11 @@ def test_steps_are_read_as_they_were_written() -> None:
     assert read_main(main_words(STEPS)) == STEPS
     prologue = tuple((step, (n, 2 * n)[:n]) for n, step in enumerate(STEPS))
     assert read_prologue(prologue_words(prologue)) == prologue
+
+
+@pytest.mark.parametrize("name", ["a", "data", "eightlet", "a_longer_name_with_many_letters"])
+def test_the_name_of_an_axis_goes_into_words_and_back(name: str) -> None:
+    assert axis_name(axis_words(name)) == name
 
 
 def test_the_words_begin_with_the_number_of_their_format() -> None:

@@ -19,6 +19,7 @@ from rlx.ir.op import op_class
 from rlx.lowering.base import Compilation, Pass, functions, op_counts
 from rlx.lowering.passes.block_products import gather_before_decoding, join_block_products
 from rlx.lowering.passes.integer_products import join_integer_products
+from rlx.lowering.select.collective import is_step
 from rlx.lowering.select.table import not_native, select
 from rlx.ops.kinds import runnable
 from rlx.ops.matmul.contraction import MatMul
@@ -33,22 +34,15 @@ class Legalize(Pass):
     name = "legalize"
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
-        options = compilation.options
         compilation.fusion.before = op_counts(module)
         verdicts: dict[tuple[Any, ...], bool] = {}
 
         def unclaimed(op: ir.Operation) -> bool:
-            if not is_mir(op) or op.name in ("mir.fused", "mir.yield"):
-                return False
-            if not op_class(op.name).composite():
+            if not _may_expand(op, compilation):
                 return False
             key = signature(op)
             if key not in verdicts:
-                families = compilation.target.families if options.native(op.name) else ()
-                family, reasons = select(compilation.regions.of(op), families)
-                verdicts[key] = family in (None, "common")
-                if verdicts[key] and op.name in options.force_native:
-                    raise not_native(op.name, compilation.target.name, reasons, place_of(op))
+                verdicts[key] = _expands(op, compilation)
             if verdicts[key]:
                 _note_decoded(op, compilation)
                 compilation.dispatch.rewritten[op.name.split(".")[1]] += 1
@@ -80,6 +74,25 @@ class Legalize(Pass):
                 for what, join, takers in joins:
                     for _ in range(join(block) if {*takers} & {*families} else 0):
                         compilation.hit(self.name, f"join product {what}")
+
+
+def _may_expand(op: ir.Operation, compilation: Compilation) -> bool:
+    if not is_mir(op) or op.name in ("mir.fused", "mir.yield"):
+        return False
+    return op_class(op.name).composite() and not is_step(op, compilation)
+
+
+def _expands(op: ir.Operation, compilation: Compilation) -> bool:
+    """Whether no family claims a composite; UnsupportedError if one is asked for."""
+    options = compilation.options
+    if op_class(op.name).meets:
+        return True  # no kernel waits for another rank
+    families = compilation.target.families if options.native(op.name) else ()
+    family, reasons = select(compilation.regions.of(op), families)
+    expands = family in (None, "common")
+    if expands and op.name in options.force_native:
+        raise not_native(op.name, compilation.target.name, reasons, place_of(op))
+    return expands
 
 
 def _note_decoded(op: ir.Operation, compilation: Compilation) -> None:

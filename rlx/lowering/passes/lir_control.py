@@ -1,5 +1,6 @@
-"""The text of branches and loops in lir, there and back: a row of ``FORMS`` for each kind of step.
+"""The text of branches, loops and collectives in lir, there and back.
 
+There is a row of ``FORMS`` for each kind of step.
 A test stands right before what it decides, and a loop's count at the head of its body.
 """
 
@@ -10,9 +11,23 @@ from typing import TYPE_CHECKING, Any
 
 from rlx._mlir import ir
 from rlx.base.frozen import frozen
+from rlx.base.mesh import check_axis
 from rlx.dialects.bridge import place_of, trail_of
-from rlx.errors import IRError, UnsupportedError
-from rlx.schedule.steps import For, If, Origin, Place, Step, While
+from rlx.errors import GraphError, IRError, UnsupportedError
+from rlx.schedule.steps import (
+    COLLECTIVES,
+    REDUCTIONS,
+    Collective,
+    For,
+    If,
+    Origin,
+    Place,
+    Step,
+    While,
+    axis_name,
+    axis_words,
+)  # fmt: skip
+from rlx.types import DTYPES
 
 if TYPE_CHECKING:
     from rlx.lowering.passes.lir_reader import Reader
@@ -163,9 +178,52 @@ def _read_for(r: Reader, op: ir.Operation) -> For[Place]:
     return For(max(high, 0), steps, counter, reverse, _origin(op))
 
 
+# -- collectives ---------------------------------------------------------------------------
+
+
+def _write_collective(e: Entry, s: Collective[Place], indent: str) -> list[str]:
+    named = [e.named(p) for p in (s.source, s.target) if p is not None]
+    values, kinds = (", ".join(part) for part in zip(*named, strict=True))
+    peers = ", ".join(map(str, s.peers))
+    marks = (
+        f'kind = "{COLLECTIVES[s.kind]}", reduction = "{REDUCTIONS[s.reduction]}",'
+        f' axis = "{axis_name(s.axis)}", ranks = {s.ranks} : i64, count = {s.count} : i64,'
+        f" peers = array<i64{': ' * bool(peers)}{peers}>, site = {s.site} : i64"
+    )
+    return [f'{indent}"lir.collective"({values}) {{{marks}}} : ({kinds}) -> () {e.location(s)}']
+
+
+def _read_collective(r: Reader, op: ir.Operation) -> Collective[Place]:
+    attrs = op.attributes
+    kind, reduction, axis = (ir.StringAttr(attrs[k]).value for k in ("kind", "reduction", "axis"))
+    for what, name, known in (
+        ("kind", kind, COLLECTIVES), ("reduction", reduction, REDUCTIONS),
+    ):  # fmt: skip
+        if name not in known:
+            raise IRError(f"{what} is {name!r}, expected one of {', '.join(known)}", place_of(op))
+    ranks, count, site = (ir.IntegerAttr(attrs[k]).value for k in ("ranks", "count", "site"))
+    try:
+        check_axis(axis, ranks)
+    except GraphError as e:
+        raise IRError(e.message, place_of(op)) from None
+    if not isinstance(attrs["peers"], ir.DenseI64ArrayAttr):
+        raise IRError(f"peers is {attrs['peers']}, expected an array of i64", place_of(op))
+    if len(op.operands) != 1 + (kind != "axis_index"):
+        raise IRError(f"{kind} has {len(op.operands)} places", place_of(op))
+    *source, target = [r.place(v, f"what {kind} is on", op) for v in op.operands]
+    assert target.layout is not None
+    dtype = list(DTYPES).index(target.layout.dtype)
+    return Collective(
+        COLLECTIVES.index(kind), REDUCTIONS.index(reduction), dtype, count, ranks,
+        axis_words(axis), tuple(attrs["peers"]), site, source[0] if source else None, target,
+        _origin(op),
+    )  # fmt: skip
+
+
 FORMS: dict[type, Form] = {
     If: Form("scf.if", _write_if, _read_if),
     While: Form("scf.while", _write_while, _read_while),
     For: Form("scf.for", _write_for, _read_for),
+    Collective: Form("lir.collective", _write_collective, _read_collective),
 }
 """The text of each kind of step but launches."""

@@ -21,6 +21,7 @@ from rlx.lowering.passes.lir_text import module_of
 from rlx.lowering.passes.structured_control import lower_call
 from rlx.lowering.region import producer, reads
 from rlx.lowering.select.builder import Lowering
+from rlx.lowering.select.collective import is_step, lower_collective
 from rlx.lowering.select.elementwise.copy import static_dims
 from rlx.lowering.select.overwrite import Lives, Overwrites, write
 from rlx.lowering.select.schedule import schedule_of
@@ -162,6 +163,9 @@ def _lower(op: ir.Operation, lowering: Lowering, lives: dict[ir.Operation, Lives
         return
     region = lowering.compilation.regions.of(op)
     lowering.ops = region.label
+    if is_step(op, lowering.compilation):
+        lower_collective(region, lowering)
+        return
     options = lowering.compilation.options
     if op.name in _VIEWS and (options.native(op.name) or op.name == Reshape.name):
         view = _wanted_copy(op, lowering) or _VIEWS[op.name](

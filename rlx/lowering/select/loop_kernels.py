@@ -228,6 +228,8 @@ class _Reader:
 
     def node(self, node: Op, env: dict[Value, int], block: _Block) -> None:
         """Append what a node is."""
+        if node.meets:
+            raise NoLoop(f"ranks meet in {node.short}")
         for v in node.results:
             _row(v.type)
         args = [env[v] for v in node.present]

@@ -73,8 +73,8 @@ class Collective(Op):
         if not self.flat():
             return self.by_blocks()
         raise UnsupportedError(
-            f"{self.short} over the {along.ranks} ranks along {along.name!r} needs the kernel"
-            " family 'collective', which CPUs have, and dispatch='common' leaves out",
+            f"{self.short} over the {along.ranks} ranks along {along.name!r} run on CPUs,"
+            " which have communicators; compile the graph for them",
             self.location,
         )
 

@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from rlx.schedule.steps import For, If, Launch, Place, Step, While
+from rlx.schedule.steps import Collective, For, If, Launch, Place, Step, While
 from rlx.targets.gpu.program import bind
 from rlx.targets.gpu.work import Buffer, Recording
 from rlx.targets.gpu.work import Launch as Work
@@ -61,6 +61,7 @@ class _Steps:
             if still:
                 yield self.driver.record(still)
                 still = []
+            assert not isinstance(step, Collective), "no target of GPUs communicates"
             yield step if isinstance(step, Launch) else _Control(self.owner, step)
         if still:
             yield self.driver.record(still)

@@ -13,6 +13,7 @@
 
 #include "artifact.h"
 #include "buffers.h"
+#include "communicator_bindings.h"
 #include "error.h"
 #include "function_bindings.h"
 #include "gil.h"
@@ -62,6 +63,7 @@ void translate(const std::exception_ptr& failure, void*) {
     nb::object instance = nb::borrow(fault_class)(to_str(fault.what()));
     instance.attr("code") = fault.code;
     instance.attr("site") = fault.site;
+    instance.attr("detail") = to_str(fault.detail);
     PyErr_SetObject(fault_class, instance.ptr());
   }
 }
@@ -315,6 +317,7 @@ NB_MODULE(_native, module) {
   module.attr("BASE_FIRST_PARAM") = kBaseFirstParam;
   module.attr("FAULT_LOOP_LIMIT") = kFaultLoopLimit;
   bind_functions(module);
+  bind_communicators(module);
   bind_result_memory(module);
   bind_classes(module);
 }

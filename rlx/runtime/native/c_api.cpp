@@ -171,7 +171,8 @@ void check_apart(const rlx_model& model, const rlx_buffer* inputs, const rlx_buf
   if (site >= model.sized.sites->size()) throw fault;
   const rlx::Site& known = (*model.sized.sites)[site];
   throw rlx::Fault(fault.code, fault.site,
-                   known.file + ":" + std::to_string(known.line) + ": " + known.message);
+                   known.file + ":" + std::to_string(known.line) + ": " + known.message +
+                       (fault.detail.empty() ? "" : ": " + fault.detail));
 }
 
 }  // namespace

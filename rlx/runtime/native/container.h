@@ -9,7 +9,7 @@
 
 namespace rlx {
 
-inline constexpr uint32_t kArtifactFormat = 7;
+inline constexpr uint32_t kArtifactFormat = 8;
 
 struct Part {
   std::string name;

@@ -34,6 +34,8 @@ class Error : public std::exception {
 
 // Error codes that the runtime writes itself; kernels own all the others. 0 means no fault.
 inline constexpr int64_t kFaultLoopLimit = 1;
+// Of a collective: the fault says more in `detail`.
+inline constexpr int64_t kFaultCollective = 1;
 
 // A call whose error record was nonzero at its end. Its outputs are unspecified.
 class Fault : public std::exception {
@@ -45,6 +47,10 @@ class Fault : public std::exception {
                  std::to_string(site) +
                  (code == kFaultLoopLimit ? " (a loop reached its iteration limit)" : "")) {}
 
+  // With more than the site's message says.
+  Fault(int64_t code, int64_t site, std::string message, std::string detail)
+      : code(code), site(site), detail(std::move(detail)), message_(std::move(message)) {}
+
   // With what the site means, where that is known.
   Fault(int64_t code, int64_t site, std::string message)
       : code(code), site(site), message_(std::move(message)) {}
@@ -52,6 +58,7 @@ class Fault : public std::exception {
   const char* what() const noexcept override { return message_.c_str(); }
 
   int64_t code, site;
+  std::string detail;
 
  private:
   std::string message_;

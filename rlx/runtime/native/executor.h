@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "error.h"
+#include "group.h"
 #include "pool.h"
 #include "schedule.h"
 #include "trace.h"
@@ -37,6 +38,23 @@ struct Frame {
   std::vector<std::byte*> bases;  // by number
   std::vector<void*> buffers;     // of the launch in flight
   Record record;
+  std::string detail;  // of a fault, where the site does not say all
+};
+
+// The groups that a run meets others in.
+class Meetings {
+ public:
+  // Finds the groups for the collectives of a program, and has them agree upon it. Throws Error if
+  // one is missing, or other ranks have another program.
+  Meetings(const std::vector<const Collective*>& steps, uint64_t digest, Watch* watch);
+
+  // Carries out a step; false with why it failed, or when the watch has ended the call.
+  bool run(const Collective& step, const void* source, void* target, Watch* watch,
+           std::string& why) const;
+
+ private:
+  std::vector<std::pair<const Collective*, std::shared_ptr<Group>>> groups_;  // the first of an axis
+  int64_t limit_ns_;
 };
 
 // What a launch took so far.
@@ -48,8 +66,10 @@ struct LaunchTime {
 class Executor {
  public:
   // With `times`, a row of one for each launch from number `first` on, adds up what launches take.
-  explicit Executor(Frame& frame, LaunchTime* times = nullptr, uint32_t first = 0)
+  explicit Executor(Frame& frame, LaunchTime* times = nullptr, uint32_t first = 0,
+                    const Meetings* meetings = nullptr)
       : frame_(frame),
+        meetings_(meetings),
         pool_(Pool::instance()),
         watch_(frame.record.watch),
         times_(times),
@@ -132,6 +152,18 @@ class Executor {
     return true;
   }
 
+  bool run(const Collective& step) {
+    if (ends()) return false;
+    if (meetings_->run(step, step.source ? at(*step.source) : nullptr, at(step.target), watch_,
+                       frame_.detail)) {
+      return true;
+    }
+    if (watch_ != nullptr && watch_->ended()) return false;
+    frame_.record.code = kFaultCollective;
+    frame_.record.site = step.site;
+    return false;
+  }
+
   bool ends() { return watch_ != nullptr && watch_->ends(); }
 
   std::byte* at(const Ref& ref) const {
@@ -145,6 +177,7 @@ class Executor {
   bool holds(const Ref& flag) const { return *at(flag) != std::byte{0}; }
 
   Frame& frame_;
+  const Meetings* const meetings_;
   Pool& pool_;
   Watch* const watch_;
   LaunchTime* times_;

@@ -1,5 +1,6 @@
 #include "program.h"
 
+#include <optional>
 #include <shared_mutex>
 #include <string>
 #include <utility>
@@ -23,12 +24,16 @@ Program::Program(std::shared_ptr<Weights> weights, Schedule schedule, Kernels ke
       first_constant_(kBaseFirstParam + weights_->prologue().params.size()),
       first_input_(first_constant_ + schedule_.constants.size()),
       most_buffers_(most_buffers(schedule_.main)),
+      collectives_(collectives(schedule_.main)),
+      digest_(collectives_.empty() ? 0 : collective_digest(schedule_.main)),
       times_(new LaunchTime[launches_.count]) {}
 
 Program::~Program() = default;
 
 void Program::run(void* const* inputs, void* const* outputs, Watch* watch) {
   const TraceSpan span(TraceKind::kRun, launches_.first);
+  std::optional<Meetings> meetings;
+  if (!collectives_.empty()) meetings.emplace(collectives_, digest_, watch);
   std::unique_ptr<CallFrame> frame = take_frame();
   std::byte** io = frame->bases.data() + first_input_;
   for (size_t i = 0; i < schedule_.inputs.size(); ++i) *io++ = static_cast<std::byte*>(inputs[i]);
@@ -41,13 +46,16 @@ void Program::run(void* const* inputs, void* const* outputs, Watch* watch) {
   }
   frame->record.watch = watch;
   LaunchTime* times = profiling_.load(std::memory_order_relaxed) ? times_.get() : nullptr;
-  Executor(*frame, times, launches_.first).run(schedule_.main);
+  Executor(*frame, times, launches_.first, meetings ? &*meetings : nullptr).run(schedule_.main);
   together.unlock();
 
   if (watch != nullptr && watch->ended()) throw Interrupted();
   const int64_t code = frame->record.code, site = frame->record.site;
+  const std::string detail = std::move(frame->detail);
+  frame->detail.clear();
   weights_->arenas().give(frame->arena.release());
   frames_.give(frame.release());
+  if (!detail.empty()) throw Fault(code, site, detail, detail);
   if (code != 0) throw Fault(code, site);
 }
 

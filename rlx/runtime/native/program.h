@@ -45,6 +45,8 @@ class Program {
   const Schedule schedule_;
   const size_t first_constant_, first_input_;  // numbers of memories
   const size_t most_buffers_;
+  const std::vector<const Collective*> collectives_;
+  const uint64_t digest_;  // of these
   FreeList<CallFrame> frames_;
 
   std::atomic<bool> profiling_{false};

@@ -6,6 +6,7 @@
 #include <type_traits>
 #include <utility>
 
+#include "checksum.h"
 #include "error.h"
 
 namespace rlx {
@@ -77,6 +78,41 @@ class Checker {
       refuse(where.text(), number(launch.scratch_bytes()) + " bytes of scratch", "at least 0");
     }
     for (const Ref& ref : launch.places) place(where, ref, 0);
+  }
+
+  void check(const Path& where, const Collective& step) {
+    const auto refuse_unless = [&](bool holds, const char* found, int64_t value, int64_t end) {
+      if (!holds) {
+        refuse(where.text(), found + (" " + number(value)), "0.." + number(end) + " (excluded)");
+      }
+    };
+    const auto below = [&](const char* name, int64_t value, int64_t end) {
+      refuse_unless(value >= 0 && value < end, name, value, end);
+    };
+    below("kind", step.kind, kCollectiveKinds);
+    below("reduction", step.reduction, kReductions);
+    below("dtype", step.dtype, static_cast<int64_t>(std::size(kDTypes)));
+    least(where, "ranks", step.ranks, 1);
+    below("ranks", step.ranks, kMostRanks + 1);
+    below("site", step.site, kMaxBytes);
+    for (int64_t peer : step.peers) below("peer", peer, step.ranks);
+    const bool permutes = step.kind == kPermute, broadcasts = step.kind == kBroadcast;
+    if (permutes ? step.peers.size() % 2 != 0 : step.peers.size() != (broadcasts ? 1u : 0u)) {
+      refuse(where.text(), std::to_string(step.peers.size()) + " peers", "those of its kind");
+    }
+    const auto size = static_cast<int64_t>(kDTypes[step.dtype].size);
+    if (step.count < 0 || step.count > kMaxBytes / size / step.ranks) {
+      refuse(where.text(), "count " + number(step.count), "one whose blocks fit a memory");
+    }
+    if (step.source.has_value() == (step.kind == kAxisIndex)) {
+      refuse(where.text(), step.source ? "a source" : "no source", "one, but for axis_index");
+    }
+    const int64_t block = step.count * size;
+    const bool many_in = step.kind == kReduceScatter || step.kind == kAllToAll;
+    const bool many_out = step.kind == kAllGather || step.kind == kAllToAll;
+    if (step.source) place({&where, "source"}, *step.source, many_in ? block * step.ranks : block);
+    const int64_t out = step.kind == kAxisIndex ? 8 : many_out ? block * step.ranks : block;
+    place({&where, "target"}, step.target, out);
   }
 
   template <typename Control>
@@ -300,6 +336,60 @@ LaunchNumbers number_launches(Prologue& prologue) {
   const auto add = [&](Launch& launch) { launches.push_back(&launch); };
   for (PrologueStep& item : prologue.steps) each_launch(item.step, add);
   return numbered(launches);
+}
+
+namespace {
+
+void collect(const Steps& steps, std::vector<const Collective*>& found) {
+  for (const Step& step : steps) {
+    std::visit(
+        [&](const auto& op) {
+          using Op = std::remove_const_t<std::remove_reference_t<decltype(op)>>;
+          if constexpr (std::is_same_v<Op, Collective>) {
+            found.push_back(&op);
+          } else {
+            each_field(op, [&](const auto& field, const char*, int64_t) {
+              using Field = std::remove_const_t<std::remove_reference_t<decltype(field)>>;
+              if constexpr (std::is_same_v<Field, Steps>) collect(field, found);
+            });
+          }
+        },
+        step.op);
+  }
+}
+
+}  // namespace
+
+std::vector<const Collective*> collectives(const Steps& steps) {
+  std::vector<const Collective*> found;
+  collect(steps, found);
+  return found;
+}
+
+uint64_t collective_digest(const Steps& steps) {
+  std::vector<int64_t> words;
+  const auto add = [&](const std::vector<int64_t>& list) {
+    words.push_back(static_cast<int64_t>(list.size()));
+    words.insert(words.end(), list.begin(), list.end());
+  };
+  for (const Collective* step : collectives(steps)) {
+    if (step->kind == kAxisIndex) continue;  // which nobody waits for
+    add({step->kind, step->reduction, step->dtype, step->count, step->ranks});
+    add(step->axis);
+    add(step->peers);
+  }
+  return checksum(words.data(), words.size() * sizeof(int64_t));
+}
+
+std::string axis_of(const Collective& step) {
+  std::string name;
+  for (int64_t word : step.axis) {
+    for (int shift = 0; shift < 64; shift += 8) {
+      const auto letter = static_cast<char>(static_cast<uint64_t>(word) >> shift & 0xFF);
+      if (letter != 0) name += letter;
+    }
+  }
+  return name;
 }
 
 size_t launch_count(const Steps& steps) {

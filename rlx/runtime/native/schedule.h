@@ -27,6 +27,20 @@ DType parse_dtype(const std::string& where, const std::string& name);
 // A dim that has no size before a call brings one.
 inline constexpr int64_t kUnknown = -1;
 
+// What Collective::kind is; the order is that of rlx/schedule/steps.py.
+enum CollectiveKind : int64_t {
+  kAllReduce,
+  kReduceScatter,
+  kAllGather,
+  kAllToAll,
+  kPermute,
+  kBroadcast,
+  kAxisIndex,
+  kCollectiveKinds,
+};
+inline constexpr int64_t kReductions = 4;
+inline constexpr int64_t kMostRanks = int64_t{1} << 20;
+
 // What a caller must pass for a param, an input or an output.
 struct Signature {
   std::string name;
@@ -104,6 +118,13 @@ LaunchNumbers number_launches(Prologue& prologue);
 
 size_t launch_count(const Steps& steps);
 size_t launch_count(const Prologue& prologue);
+
+// The collectives of steps, in the order in which a reader meets them.
+std::vector<const Collective*> collectives(const Steps& steps);
+// A digest of what ranks must have alike to run steps together.
+uint64_t collective_digest(const Steps& steps);
+// The name of a collective's axis.
+std::string axis_of(const Collective& step);
 
 // The largest number of buffers of any launch.
 size_t most_buffers(const Steps& steps);

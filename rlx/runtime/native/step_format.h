@@ -38,12 +38,31 @@ struct For {
   Steps body;
 };
 
-struct Step {
-  std::variant<Launch, If, While, For> op;
+// What the ranks along an axis do together, kind being a number of COLLECTIVES.  A block is
+// count elements of the type number dtype. At source and target is one each, but a block for
+// each of ranks at the source of reduce_scatter, at the target of all_gather, and at both of
+// all_to_all. An axis_index has no source, and writes 8 bytes. axis are the words of the axis'
+// name (axis_words). peers are the sources and targets of a permute, in pairs, or the root of a
+// broadcast. Where a rank does not come is the fault of site.
+struct Collective {
+  int64_t kind = 0;
+  int64_t reduction = 0;
+  int64_t dtype = 0;
+  int64_t count = 0;
+  int64_t ranks = 0;
+  std::vector<int64_t> axis;
+  std::vector<int64_t> peers;
+  int64_t site = 0;
+  std::optional<Ref> source;
+  Ref target;
 };
 
-inline constexpr int64_t kStepsVersion = 1;
-inline constexpr size_t kStepKinds = 4;
+struct Step {
+  std::variant<Launch, If, While, For, Collective> op;
+};
+
+inline constexpr int64_t kStepsVersion = 2;
+inline constexpr size_t kStepKinds = 5;
 // The words of the shortest step, and of the shortest place.
 inline constexpr size_t kLeastStepWords = 6, kPlaceWords = 3;
 
@@ -56,8 +75,10 @@ inline Step empty_step(size_t kind) {
       return {If{}};
     case 2:
       return {While{}};
-    default:
+    case 3:
       return {For{}};
+    default:
+      return {Collective{}};
   }
 }
 
@@ -86,6 +107,17 @@ void each_field(S& step, Visit&& visit) {
     visit(step.reverse, "reverse", int64_t{0});
     visit(step.counter, "counter", int64_t{8});
     visit(step.body, "body", int64_t{0});
+  } else if constexpr (std::is_same_v<Kind, Collective>) {
+    visit(step.kind, "kind", int64_t{0});
+    visit(step.reduction, "reduction", int64_t{0});
+    visit(step.dtype, "dtype", int64_t{0});
+    visit(step.count, "count", int64_t{0});
+    visit(step.ranks, "ranks", int64_t{1});
+    visit(step.axis, "axis", int64_t{0});
+    visit(step.peers, "peers", int64_t{0});
+    visit(step.site, "site", int64_t{0});
+    visit(step.source, "source", int64_t{0});
+    visit(step.target, "target", int64_t{0});
   }
 }
 

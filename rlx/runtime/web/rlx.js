@@ -237,6 +237,10 @@ class Model {
     }
   }
 
+  Collective() {
+    throw new Error("a browser has no ranks to meet; compile the graph without collectives");
+  }
+
   async For(step, rounds) {
     for (let n = 0; n < step.rounds; ++n) {
       const round = step.reverse ? step.rounds - 1 - n : n;

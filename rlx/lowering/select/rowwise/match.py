@@ -80,7 +80,7 @@ class _Builder:
     def _flat(self, nodes: Sequence[Op]) -> Iterator[Op]:
         """The nodes with composites replaced by what they expand to, recursively."""
         for node in nodes:
-            if not node.composite():
+            if not node.composite() or node.meets:
                 yield node
                 continue
             leaves = placeholders([None if v is None else v.type for v in node.operands])

@@ -227,3 +227,57 @@ func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) {
 ^next:
   return
 }
+
+// -----
+
+func.func @main(%arena: memref<64xi8> {lir.role = "arena"}) {
+  %0 = "lir.view"(%arena) {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<64xi8>) -> memref<?xf32>
+  // expected-error@+1 {{it has a source, but for axis_index, and a target, found nothing}}
+  "lir.collective"() {kind = "all_reduce", reduction = "sum", axis = "data", ranks = 2 : i64, count = 2 : i64, peers = array<i64>, site = 0 : i64} : () -> ()
+  return
+}
+
+// -----
+
+func.func @main(%arena: memref<64xi8> {lir.role = "arena"}) {
+  %0 = "lir.view"(%arena) {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<64xi8>) -> memref<?xf32>
+  // expected-error@+1 {{kind is 'all_sum', expected one of all_reduce}}
+  "lir.collective"(%0, %0) {kind = "all_sum", reduction = "sum", axis = "data", ranks = 2 : i64, count = 2 : i64, peers = array<i64>, site = 0 : i64} : (memref<?xf32>, memref<?xf32>) -> ()
+  return
+}
+
+// -----
+
+func.func @main(%arena: memref<64xi8> {lir.role = "arena"}) {
+  %0 = "lir.view"(%arena) {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<64xi8>) -> memref<?xf32>
+  // expected-error@+1 {{reduction is 'mean', expected one of sum}}
+  "lir.collective"(%0, %0) {kind = "all_reduce", reduction = "mean", axis = "data", ranks = 2 : i64, count = 2 : i64, peers = array<i64>, site = 0 : i64} : (memref<?xf32>, memref<?xf32>) -> ()
+  return
+}
+
+// -----
+
+func.func @main(%arena: memref<64xi8> {lir.role = "arena"}) {
+  %0 = "lir.view"(%arena) {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<64xi8>) -> memref<?xf32>
+  // expected-error@+1 {{the axis of a mesh is called 'a b', expected letters}}
+  "lir.collective"(%0, %0) {kind = "all_reduce", reduction = "sum", axis = "a b", ranks = 2 : i64, count = 2 : i64, peers = array<i64>, site = 0 : i64} : (memref<?xf32>, memref<?xf32>) -> ()
+  return
+}
+
+// -----
+
+func.func @main(%arena: memref<64xi8> {lir.role = "arena"}) {
+  %0 = "lir.view"(%arena) {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<64xi8>) -> memref<?xf32>
+  // expected-error@+1 {{peers is 3 : i64, expected an array of i64}}
+  "lir.collective"(%0, %0) {kind = "all_reduce", reduction = "sum", axis = "data", ranks = 2 : i64, count = 2 : i64, peers = 3 : i64, site = 0 : i64} : (memref<?xf32>, memref<?xf32>) -> ()
+  return
+}
+
+// -----
+
+func.func @main(%arena: memref<64xi8> {lir.role = "arena"}) {
+  %0 = "lir.view"(%arena) {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<64xi8>) -> memref<?xf32>
+  // expected-error@+1 {{axis_index has 2 places}}
+  "lir.collective"(%0, %0) {kind = "axis_index", reduction = "sum", axis = "data", ranks = 2 : i64, count = 2 : i64, peers = array<i64>, site = 0 : i64} : (memref<?xf32>, memref<?xf32>) -> ()
+  return
+}

@@ -1,0 +1,109 @@
+"""Ranks that run compiled graphs: processes and threads, with a communicator for each axis."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from rlx import knobs
+from rlx.base.mesh import Mesh
+from rlx.errors import FaultError, GraphError, shown
+from rlx.ir.builders import located
+from rlx.runtime import _native
+
+__all__ = ["connect", "disconnect", "run_threads"]
+
+T = TypeVar("T")
+
+
+@located
+def connect(mesh: Mesh) -> int:
+    """Make this process a rank of ``mesh``, for all that it runs; the number of the rank.
+
+    ``rlx launch`` says to each process which one it is. A mesh of one rank needs no launch.
+    GraphError if the process was not launched, or with another number of ranks than the mesh has.
+    """
+    _check(mesh, "connect")
+    if mesh.size == 1:
+        teams = [_native.team_of_threads(1)[0] for _ in mesh.axes]
+        _native.bind_communicators(list(mesh.shape), teams, True)
+        return 0
+    rank, ranks, folder = knobs.rank.get(), knobs.ranks.get(), knobs.rendezvous.get()
+    if rank < 0 or not ranks or not folder:
+        raise GraphError(
+            f"connect: this process is no rank of {mesh}; start it by `rlx launch -n {mesh.size}`"
+            " and the name of the script"
+        )
+    if ranks != mesh.size:
+        raise GraphError(f"connect: {mesh} has {mesh.size} ranks, and `rlx launch` started {ranks}")
+    groups: list[_native.Communicator] = []
+    for axis in mesh.axes:
+        along = mesh.group(rank, axis.name)
+        path = str(Path(folder) / f"{axis.name}.{along[0]}")
+        try:
+            groups.append(_native.team_of_processes(path, axis.ranks, along.index(rank)))
+        except _native.Error as error:
+            raise GraphError(f"connect: {error}") from None
+    _native.bind_communicators(list(mesh.shape), groups, True)
+    return rank
+
+
+def disconnect() -> None:
+    """Let this process be no rank any more."""
+    _native.bind_communicators([], [], True)
+
+
+@located
+def run_threads(mesh: Mesh, function: Callable[[int], T]) -> list[T]:
+    """What ``function`` gives for each rank of ``mesh``, in their order.
+
+    It is called with the number of the rank, on a thread that is that rank for all that it runs.
+
+    The first error ends the others where they wait for that rank, and is raised.
+    """
+    _check(mesh, "run_threads")
+    if not callable(function):
+        raise GraphError(f"run_threads: function is {shown(function)}, expected a function")
+    teams: dict[tuple[int, ...], list[_native.Communicator]] = {}
+    results: dict[int, T] = {}
+    errors: list[BaseException] = []
+
+    def communicator(rank: int, axis: str) -> _native.Communicator:
+        along = mesh.group(rank, axis)
+        if along not in teams:
+            teams[along] = _native.team_of_threads(len(along))
+        return teams[along][along.index(rank)]
+
+    bound = [[communicator(rank, axis) for axis in mesh.shape] for rank in range(mesh.size)]
+
+    def run(rank: int) -> None:
+        _native.bind_communicators(list(mesh.shape), bound[rank], False)
+        try:
+            results[rank] = function(rank)
+        except BaseException as error:
+            errors.append(error)
+            for one in bound[rank]:
+                one.leave()
+        finally:
+            _native.bind_communicators([], [], False)
+
+    threads = [
+        threading.Thread(target=run, args=(rank,), name=f"rlx-rank-{rank}")
+        for rank in range(mesh.size)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    if errors:
+        # Those that waited for the rank that failed come after it, or say that it has left.
+        told = [e for e in errors if not (isinstance(e, FaultError) and "has left" in str(e))]
+        raise (told or errors)[0]
+    return [results[rank] for rank in range(mesh.size)]
+
+
+def _check(mesh: Mesh, what: str) -> None:
+    if not isinstance(mesh, Mesh):
+        raise GraphError(f"{what}: mesh is {shown(mesh)}, expected a Mesh")

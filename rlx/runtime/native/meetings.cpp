@@ -1,0 +1,82 @@
+#include <cstring>
+
+#include "executor.h"
+
+namespace rlx {
+
+namespace {
+
+rlx_wait patience(int64_t limit_ns, Watch* watch) {
+  rlx_wait wait{};
+  wait.limit_ns = limit_ns;
+  wait.late = -1;
+  wait.asked = watch;
+  if (watch != nullptr) {
+    wait.ends = [](void* asked) { return static_cast<int>(static_cast<Watch*>(asked)->look()); };
+  }
+  return wait;
+}
+
+int carry_out(const rlx_communicator& table, const Collective& step, const void* in, void* out,
+              rlx_wait* wait) {
+  const auto dtype = static_cast<int32_t>(step.dtype);
+  const int64_t bytes = step.count * static_cast<int64_t>(kDTypes[step.dtype].size);
+  void* self = table.context;
+  switch (step.kind) {
+    case kAllReduce:
+      return table.all_reduce(self, in, out, step.count, dtype,
+                              static_cast<int32_t>(step.reduction), wait);
+    case kReduceScatter:
+      return table.reduce_scatter(self, in, out, step.count, dtype, wait);
+    case kAllGather:
+      return table.all_gather(self, in, out, bytes, wait);
+    case kAllToAll:
+      return table.all_to_all(self, in, out, bytes, wait);
+    case kBroadcast:
+      return table.broadcast(self, in, out, bytes, static_cast<int32_t>(step.peers[0]), wait);
+    case kPermute: {
+      int32_t to = -1, from = -1;
+      for (size_t i = 0; i < step.peers.size(); i += 2) {
+        if (step.peers[i] == table.rank) to = static_cast<int32_t>(step.peers[i + 1]);
+        if (step.peers[i + 1] == table.rank) from = static_cast<int32_t>(step.peers[i]);
+      }
+      if (from < 0) std::memset(out, 0, static_cast<size_t>(bytes));
+      return table.permute(self, in, out, bytes, to, from, wait);
+    }
+    default: {
+      const int64_t rank = table.rank;
+      std::memcpy(out, &rank, sizeof rank);
+      return RLX_COMM_OK;
+    }
+  }
+}
+
+}  // namespace
+
+Meetings::Meetings(const std::vector<const Collective*>& steps, uint64_t digest, Watch* watch)
+    : limit_ns_(comm_limit_ns()) {
+  for (const Collective* step : steps) {
+    bool known = false;
+    for (const auto& [first, group] : groups_) {
+      known = known || (first->axis == step->axis && first->ranks == step->ranks);
+    }
+    if (!known) groups_.emplace_back(step, group_along(axis_of(*step), step->ranks));
+  }
+  for (const auto& [first, group] : groups_) group->agree(digest, patience(limit_ns_, watch));
+}
+
+bool Meetings::run(const Collective& step, const void* source, void* target, Watch* watch,
+                   std::string& why) const {
+  for (const auto& [first, group] : groups_) {
+    if (first->axis != step.axis || first->ranks != step.ranks) continue;
+    rlx_wait wait = patience(limit_ns_, watch);
+    const int status = carry_out(group->table, step, source, target, &wait);
+    if (status == RLX_COMM_OK) return true;
+    why = comm_message(status, wait, *group);
+    return false;
+  }
+  why = "no communicator";
+  return false;
+}
+
+}  // namespace rlx
