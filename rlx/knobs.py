@@ -148,7 +148,7 @@ def _switch(text: str) -> bool:
 
 cpu = Knob(
     "RLX_CPU", "", str, "machine", "a CPU such as x86-64-v3 or x86-64-v4+avx512vnni",
-    "The CPU that code is made for; by default this machine's, by what it can do.",
+    "The CPU that code is compiled for; by default this machine's, with all of its features.",
 )  # fmt: skip
 
 c_compiler = Knob(
@@ -192,7 +192,7 @@ rendezvous = Knob(
 
 gpu = Knob(
     "RLX_GPU", "", str, "machine", "a number from 0 on, or a part of a name",
-    "The GPU to use, where an API has several; by default the one that is expected to be fastest."
+    "The GPU to use, if an API has several; by default the one that is expected to be fastest."
     " `rlx devices` lists them.",
 )  # fmt: skip
 
@@ -205,8 +205,8 @@ def _triton(text: str) -> str:
 
 triton = Knob(
     "RLX_TRITON", "auto", _triton, "machine", "auto, on or off",
-    "Whether the package triton, where it is installed, compiles products and attention for cuda"
-    " and rocm: auto where it brings matrix units, on for all element types that it takes.",
+    "Whether the package triton compiles products and attention for cuda and rocm, if it is"
+    " installed: auto, where it uses matrix units; on, for all element types that it takes; off.",
 )  # fmt: skip
 
 # -- devices ----------------------------------------------------------------------------------
@@ -220,35 +220,36 @@ _DEVICES = "names of devices, with commas between"
 
 devices = Knob(
     "RLX_DEVICES", (), _names, "devices", _DEVICES,
-    "The devices that a policy from the environment allows; by default all.",
+    "The devices that a policy from the environment may use; by default all.",
 )  # fmt: skip
 
 deny_devices = Knob(
-    "RLX_DENY_DEVICES", (), _names, "devices", _DEVICES, "Those that it does not.",
+    "RLX_DENY_DEVICES", (), _names, "devices", _DEVICES,
+    "The devices that a policy from the environment must not use.",
 )  # fmt: skip
 
 prefer_devices = Knob(
     "RLX_PREFER_DEVICES", (), _names, "devices", _DEVICES,
-    "Those that it takes first, in this order.",
+    "The devices that a policy from the environment tries first, in this order.",
 )  # fmt: skip
 
 device = Knob(
     "RLX_DEVICE", "", str.lower, "devices", "the name of a device",
-    "The device where no other is asked for: of Session(), compile_artifact, Embed and the commands"
-    " run, bench, compile, embed, view and reduce. What is asked for counts before it, and so does"
-    " what an artifact was made for. GraphDevices takes it if it can run the graph. Any name of it"
-    " will do (vk, Vulkan); one of no device is a DeviceError, here and in the lists.",
+    "The default device of Session(), compile_artifact, Embed and the commands run, bench, compile,"
+    " embed, view and reduce. A device that a call names wins over it, and so does the device that"
+    " an artifact was made for. GraphDevices uses it if it can run the graph. Any name of a device"
+    " will do (vk, Vulkan); an unknown name is a DeviceError, here and in the lists.",
 )  # fmt: skip
 
 device_chain = Knob(
     "RLX_DEVICE_CHAIN", (), _names, "devices", _DEVICES,
-    "The devices that GraphDevices tries in turn where no others are asked for.",
+    "The devices that GraphDevices tries in turn, if a call names no others.",
 )  # fmt: skip
 
 benchmark_pick = Knob(
     "RLX_BENCHMARK_PICK", 0, _count, "devices", "a number of runs",
-    "A policy from the environment picks the device that is fastest in so many runs of the graph; 0"
-    " for one that a model of the costs names.",
+    "How often a policy from the environment runs the graph on each device to find the fastest; with"
+    " 0 it asks a cost model instead.",
 )  # fmt: skip
 
 
@@ -260,8 +261,8 @@ def _dispatch(text: str) -> str:
 
 kernel_dispatch = Knob(
     "RLX_KERNEL_DISPATCH", "native", _dispatch, "devices", "native or common",
-    "How compiles that do not say it dispatch ops: to kernel families where one claims an op, or"
-    " every op by its own loop nest.",
+    "The default way in which a compile runs ops: native, by kernel families where one claims the"
+    " op; common, each op by its own loop nest.",
 )  # fmt: skip
 
 
@@ -273,8 +274,8 @@ def _sizes(text: str) -> str:
 
 sizes = Knob(
     "RLX_SIZES", "symbolic", _sizes, "devices", "symbolic or bound",
-    "How a graph with symbolic dims is compiled for the CPU: for all sizes that are decided alike,"
-    " or by bound anew at every size.",
+    "How a graph with symbolic dims is compiled for the CPU: symbolic, once for all sizes that take"
+    " the same decisions; bound, anew at every size.",
 )  # fmt: skip
 
 # -- inspection -------------------------------------------------------------------------------
@@ -316,13 +317,13 @@ cache = Knob(
 
 cache_dir = Knob(
     "RLX_CACHE_DIR", "", str, "compile cache", "a directory",
-    "Where they are kept; by default rlx in XDG_CACHE_HOME or ~/.cache. Others must not be able to"
-    " write there.",
+    "The folder of compiled graphs; by default rlx in XDG_CACHE_HOME or ~/.cache. Nobody else may"
+    " have write access to it.",
 )  # fmt: skip
 
 cache_size = Knob(
     "RLX_CACHE_SIZE", 512 << 20, _size, "compile cache", "a number of bytes such as 512MiB",
-    "How much is kept; what was used longest ago goes first.",
+    "How many bytes of them are kept; those that were used longest ago go first.",
 )  # fmt: skip
 
 
@@ -341,8 +342,8 @@ def _topics(text: str) -> frozenset[str]:
 
 log = Knob(
     "RLX_LOG", frozenset[str](), _topics, "reports", f"one or more of {', '.join(TOPICS)}",
-    "What is reported on standard error as it happens: cache, every look into the compile cache;"
-    " compile, what is compiled of graphs with symbolic dims, why and for which sizes.",
+    "What is reported on standard error as it happens: cache, every look-up in the compile cache;"
+    " compile, every compile of a graph with symbolic dims, why, and for which sizes.",
 )  # fmt: skip
 
 # -- measuring --------------------------------------------------------------------------------
