@@ -248,8 +248,8 @@ device_chain = Knob(
 
 benchmark_pick = Knob(
     "RLX_BENCHMARK_PICK", 0, _count, "devices", "a number of runs",
-    "How often a policy from the environment runs the graph on each device to find the fastest; with"
-    " 0 it asks a cost model instead.",
+    "How often a policy from the environment runs the graph on each device to find the fastest;"
+    " with 0 it asks a cost model instead.",
 )  # fmt: skip
 
 

@@ -28,18 +28,17 @@ packed = rlx.quant.quantize(weights, "q4_k")              # u8 [64, 288]
 rlx.quant.dequantize(packed, "q4_k", weights.shape)       # f32 [64, 512]
 ```
 
-It needs NumPy alone. Data are bytes or a u8 array of any shape; of a scheme of several arrays, a
-dict of them. Elements are counted along the last dim, which is a whole number of blocks.
+This needs NumPy alone. Packed data are bytes, or a u8 array of any shape; a scheme of several
+arrays has a dict of them. The last dim must be a whole number of blocks.
 
-- **GGML's types** have its names in lower case. They are decoded to the same bits as by GGML, also
-  on random bytes (nan apart, of which only the place is the same), and encoded to the same bits
-  where a format has one rule for it (Q4_0 to Q8_0, TQ, MXFP4, BF16). Where an encoder has to
-  search its scales (the K formats, IQ4, NVFP4), RLX's own search alternates least squares for the
-  scales with rounding, and tries scales as they are stored. Its error is below that of ggml 0.25.3
-  on normal, Laplace, Student's and uniform numbers, which a test holds. `importance=` weights the
-  squares of errors there.
-- **IQ1, IQ2 and IQ3** are read and not made.
-- `byteorder="big"` reads blocks whose scales are of that order.
+- **GGML's types** have GGML's names in lower case. Decoding gives GGML's bits, on random bytes too
+  (of nan only the place is the same). Encoding gives GGML's bits where a format has one rule for it
+  (Q4_0 to Q8_0, TQ, MXFP4, BF16). In the other formats (K, IQ4, NVFP4) an encoder has to search for
+  scales. RLX's search alternates least squares with rounding, and its error is below that of ggml
+  0.25.3 on normal, Laplace, Student's and uniform numbers; a test checks this. `importance=`
+  weights the squares of the errors.
+- **IQ1, IQ2 and IQ3** can be read, but not made.
+- `byteorder="big"` reads blocks with big-endian scales.
 - An element that is not finite, or a scale beyond f16, is a `FaultError`.
 
 `rlx.quant.schemes()` has a row for each, with its block and its bytes; a new format is a row of
@@ -55,23 +54,22 @@ f = rlx.Session("cpu").compile(g)
 f.set_param("w", packed)
 ```
 
-On a CPU that is one launch, `block_product`, for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q4_K to Q6_K: a
-param is packed once into panels as large as its bytes, and the numbers are decoded in registers. It
-is the op `x.dequant_matmul(w, scheme="q4_k")`. Rows stay in f32, and the bits of a result depend on
-neither the other rows nor the threads.
+On a CPU this is one launch, `block_product`, for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q4_K to Q6_K. A
+param is packed once into panels as large as its bytes, and numbers are decoded in registers. The
+rows of x stay in f32. A result's bits depend neither on the other rows nor on the threads.
+`x.dequant_matmul(w, scheme="q4_k")` is the same as one op.
 
-`rlx.Session("cpu", precision="q8")` rounds the f32 rows of such products to 8 bits, in blocks of
-32 with a scale each, and multiplies integers: an element of a row is off by at most 1/254 of the
-largest one in its block. That is an op of the graph, `x.quantize_rows(32)`, on every device, which
-products of one tensor share; `f.precision` says which products were changed. Integers are
-multiplied by VNNI or AVX2, and from 11 rows on by AMX where there is one, with the same bits. With
-`"f32"` and `"bf16"` rows are not rounded to 8 bits.
+`rlx.Session("cpu", precision="q8")` rounds the f32 rows of such products to 8 bits, in blocks of 32
+with a scale each, and multiplies integers: an element of a row is off by at most 1/254 of the
+largest one in its block. The rounding is an op of the graph, `x.quantize_rows(32)`, on every
+device; products of one tensor share it, and `f.precision` says which products were changed. VNNI or
+AVX2 multiplies the integers, or AMX from 11 rows on, all with the same bits.
 
-On GPUs it is `gpu_block_product`, for the same schemes, rows of f32, f16, bf16 and of 8 bits: a
-param is packed once into panels of 32 outputs, and is decoded in registers for up to 16 rows, else
-on the way into the memory that a block of threads shares. Rows of f16 and bf16 meet it in matrix
-units, where there are (`cuda:sm_80` and later, `rocm:gfx90a` and `gfx942`), rounded to their type
-([devices.md](devices.md), Kernels).
+On GPUs the kernel is `gpu_block_product`, for the same schemes, and for rows of f32, f16, bf16 and
+8 bits. A param is packed once into panels of 32 outputs. It is decoded in registers for up to 16
+rows, and into shared memory for more. Rows of f16 and bf16 use matrix units where there are any
+(`cuda:sm_80` and later, `rocm:gfx90a` and `gfx942`), with the weight rounded to their type
+([Devices](devices.md#kernels)).
 
 `dequantize_blocks` runs on every device, by the ops that its decoder is made of; the bits are the
 same. Where no kernel reads the blocks (other schemes), the decoded weight is f32 in memory of
