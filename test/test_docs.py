@@ -261,8 +261,8 @@ def test_no_page_has_examples_that_nothing_runs() -> None:
     }
     run_as_programs = {n for n in with_python if n.startswith(("tutorials/", "howto/"))}
     others = {
-        "autodiff", "devices", "extending", "fourier", "linalg", "llm", "serving", "splat",
-        "training",
+        "autodiff", "devices", "distributed", "extending", "fourier", "linalg", "llm", "serving",
+        "splat", "training",
     }  # fmt: skip
     assert with_python - others - run_as_programs - set(FRAGMENTS) == {"onnx", "torch"}, (
         "which need other packages"

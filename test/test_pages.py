@@ -77,6 +77,13 @@ def test_the_files_that_are_named_are_there(path: Path) -> None:
     assert not [n for n in sorted(named) if "NAME" not in n and not (ROOT / n).exists()]
 
 
+def test_the_page_on_the_tree_has_every_folder() -> None:
+    text = (DOCS / "layout.md").read_text(encoding="utf-8")
+    folders = {p.parent.name for p in (ROOT / "rlx").glob("*/__init__.py")}
+    assert len(folders) > 20
+    assert not {f for f in folders if not re.search(rf"\b{f}/", text)}
+
+
 def test_the_api_reference_has_every_public_name_once() -> None:
     text = "\n".join(p.read_text(encoding="utf-8") for p in sorted((DOCS / "api").glob("*.rst")))
     named = Counter(re.findall(r"^\.\. auto\w+:: rlx\.(\w+)$", text, re.MULTILINE))

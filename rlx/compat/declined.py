@@ -31,7 +31,6 @@ DECLINED: dict[str, str] = {
     "`rlx-umap`, `rlx-rl`, `rlx-bbo`, `rlx-fdm`":
         "applications: none needs what others could not have (`rlx.custom_op`, "
         "`rlx.grad`, `rlx.optim`), and a compiler is no place for them",
-    "collectives": "a graph runs on one device, and a process has no others to reduce with",
     "op counts of `FusionReport` by field":
         "`report.before` and `report.after` count every op by name; `nodes_before`, "
         "`matmul_before` and their like are there",
