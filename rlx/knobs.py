@@ -175,6 +175,12 @@ comm_timeout = Knob(
     " one that has not come. The native runtime reads it before each call.",
 )  # fmt: skip
 
+mpi = Knob(
+    "RLX_MPI", "", str, "machine", "the path of a library",
+    "The library of MPI that `rlx.distributed.connect` loads, which has MPI's standard ABI; by"
+    " default libmpi_abi.so.1 beside this Python, or where the system finds it.",
+)  # fmt: skip
+
 rank = Knob(
     "RLX_RANK", -1, _count, "machine", "a number from 0 on",
     "Which rank this process is: `rlx launch` sets it, and `rlx.distributed.connect` reads it.",

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
+import os
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +25,14 @@ T = TypeVar("T")
 def connect(mesh: Mesh) -> int:
     """Make this process a rank of ``mesh``, for all that it runs; the number of the rank.
 
-    ``rlx launch`` says to each process which one it is. A mesh of one rank needs no launch.
-    GraphError if the process was not launched, or with another number of ranks than the mesh has.
+    ``rlx launch`` says to each process which one it is, and so does MPI, where ``mpiexec`` or the
+    like has started it. A mesh of one rank needs neither. GraphError if the process was started
+    otherwise, with another number of ranks than the mesh has, or by MPI where there is no
+    library of it with the standard ABI.
     """
     _check(mesh, "connect")
+    if mesh.size > 1 and not knobs.rendezvous.get() and any(n in os.environ for n in _OF_MPI):
+        return _connect_mpi(mesh)
     if mesh.size == 1:
         teams = [_native.team_of_threads(1)[0] for _ in mesh.axes]
         _native.bind_communicators(list(mesh.shape), teams, True)
@@ -34,7 +41,7 @@ def connect(mesh: Mesh) -> int:
     if rank < 0 or not ranks or not folder:
         raise GraphError(
             f"connect: this process is no rank of {mesh}; start it by `rlx launch -n {mesh.size}`"
-            " and the name of the script"
+            f" and the name of the script, or by `mpiexec -n {mesh.size} python`"
         )
     if ranks != mesh.size:
         raise GraphError(f"connect: {mesh} has {mesh.size} ranks, and `rlx launch` started {ranks}")
@@ -48,6 +55,38 @@ def connect(mesh: Mesh) -> int:
             raise GraphError(f"connect: {error}") from None
     _native.bind_communicators(list(mesh.shape), groups, True)
     return rank
+
+
+_OF_MPI = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
+"""What starters of MPI tell a process."""
+
+
+def _libraries() -> list[str]:
+    """Where the library of MPI may be, the likeliest first."""
+    if knobs.mpi.get():
+        return [knobs.mpi.get()]
+    name = "libmpi_abi.so.1"
+    beside = Path(sys.prefix) / "lib" / name
+    return [*([str(beside)] if beside.exists() else []), name, "libmpi_abi.so"]
+
+
+def _connect_mpi(mesh: Mesh) -> int:
+    try:
+        world = _native.mpi_world(_libraries())
+        if world.ranks != mesh.size:
+            raise GraphError(
+                f"connect: {mesh} has {mesh.size} ranks, and MPI started {world.ranks}"
+            )
+        coordinates = mesh.coordinates(world.rank)
+        groups: list[_native.Communicator] = []
+        for axis in mesh.axes:  # all ranks split in this order
+            first = mesh.group(world.rank, axis.name)[0]
+            groups.append(world.split(first, coordinates[axis.name]))
+    except _native.Error as error:
+        raise GraphError(f"connect: {error}") from None
+    atexit.register(_native.mpi_end)
+    _native.bind_communicators(list(mesh.shape), groups, True)
+    return world.rank
 
 
 def disconnect() -> None:

@@ -148,7 +148,10 @@ class Communicator:
     def ranks(self) -> int: ...
     @property
     def engine(self) -> str:
-        """What carries it: "threads", "processes"."""
+        """What carries it: "threads", "processes", "MPI"."""
+
+    def split(self, color: int, key: int) -> Communicator:
+        """Of MPI: the ranks with the same color, in the order of their keys; all ranks call it."""
 
     def leave(self) -> None:
         """Let those that wait for this rank end: it comes no more."""
@@ -159,6 +162,13 @@ def team_of_threads(ranks: int) -> list[Communicator]:
 
 def team_of_processes(path: str, ranks: int, rank: int) -> Communicator:
     """A rank of a group of processes of this machine, which meet in a file that the first makes."""
+
+def mpi_world(libraries: Sequence[str]) -> Communicator:
+    """All ranks that MPI has started, by the first of some libraries that there is. Starts MPI if
+    nobody has. Raises Error if there is none, or it lacks what the standard ABI has."""
+
+def mpi_end() -> None:
+    """End MPI, if `mpi_world` has started it and no collective failed."""
 
 def bind_communicators(
     axes: Sequence[str], communicators: Sequence[Communicator], process: bool

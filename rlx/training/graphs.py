@@ -18,16 +18,21 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rlx.autodiff import gradients
 from rlx.base.frozen import frozen
+from rlx.base.mesh import Axis
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError
 from rlx.ir.graph import Graph
 from rlx.ir.replay import cloned, replay
 from rlx.ir.value import Value
+from rlx.ops.collective.all_reduce import AllReduce
+from rlx.ops.collective.exchange import AxisIndex, Broadcast
 from rlx.ops.movement.movement import zeros
+from rlx.ops.rules import carries_derivative
+from rlx.ops.sugar import concat
 from rlx.optim import Optimizer, all_finite, ema
 from rlx.random import fold_in
 from rlx.types import TensorType, f32, i64, u32
 
-__all__ = ["Clip", "Half", "Plan", "check_plan", "gradient_half", "update_half"]
+__all__ = ["Clip", "Half", "Plan", "check_plan", "common_start", "gradient_half", "update_half"]
 
 RUN = {
     "run/position": TensorType((), i64),
@@ -52,6 +57,8 @@ class Plan:
     accumulate: int = 1
     scaled: bool = False
     key: str | None = None
+    axis: Axis | None = None
+    """The ranks that train together, each on a batch of its own."""
 
     @property
     def settings(self) -> str:
@@ -125,7 +132,8 @@ def gradient_half(plan: Plan) -> Half:
     env: dict[Value, Value] = {}
     for v in source.inputs:
         if str(v.name) == plan.key:
-            env[v] = fold_in(b.state("run/key"), b.state("run/position"))
+            key = fold_in(b.state("run/key"), b.state("run/position"))
+            env[v] = key if plan.axis is None else fold_in(key, AxisIndex.build(plan.axis))
         else:
             env[v] = b.graph.input(str(v.name), v.shape, v.dtype)
     for v in source.params:
@@ -143,11 +151,64 @@ def gradient_half(plan: Plan) -> Half:
         g = found[name].cast(t.dtype)
         if plan.scaled:
             g = g / b.state("run/scale").cast(t.dtype)
-        if plan.accumulate > 1:
-            g = b.state(f"grads/{name}") + g * (1.0 / plan.accumulate)
-        new[f"grads/{name}"] = g
+        found[name] = g
+    if plan.axis is not None:
+        found = dict(zip(found, _means(list(found.values()), plan.axis), strict=True))
+        loss, *metrics = (_mean(v, plan.axis) for v in (loss, *metrics))
+    for name, g in found.items():
+        share = g if plan.accumulate == 1 else g * (1.0 / plan.accumulate)
+        new[f"grads/{name}"] = share if share is g else b.state(f"grads/{name}") + share
     finite = all_finite({"loss": loss, **new})
     return b.done([loss, *metrics, finite], new)
+
+
+BUCKET = 1 << 20
+"""Elements that are reduced together: many small gradients take as long as their number of
+meetings."""
+
+
+def _mean(v: Value, axis: Axis) -> Value:
+    """The mean over the ranks of what has one; the rest stays that of the rank."""
+    return AllReduce.build(v, axis, "mean") if carries_derivative(v) else v
+
+
+def _means(values: Sequence[Value], axis: Axis) -> list[Value]:
+    """The means over the ranks, those of small tensors of one type together."""
+    means: dict[Value, Value] = {}
+    buckets: dict[str, list[Value]] = {}
+
+    def close(bucket: list[Value]) -> None:
+        flat = concat([v.flatten() for v in bucket]) if len(bucket) > 1 else bucket[0].flatten()
+        mean, at = _mean(flat, axis), 0
+        for v in bucket:
+            size = _size(v)
+            means[v] = mean.narrow(0, at, size).reshape(v.shape)
+            at += size
+        bucket.clear()
+
+    for v in values:
+        bucket = buckets.setdefault(v.dtype.name, [])
+        if bucket and sum(map(_size, bucket)) + _size(v) > BUCKET:
+            close(bucket)
+        bucket.append(v)
+    for bucket in buckets.values():
+        close(bucket)
+    return [means[v] for v in values]
+
+
+def _size(v: Value) -> int:
+    size = v.type.size
+    assert isinstance(size, int), "what is trained has a shape of numbers"
+    return size
+
+
+def common_start(plan: Plan) -> Graph:
+    """The params of the first rank, on all of them."""
+    assert plan.axis is not None
+    g = Graph(f"{plan.graph.name}_start")
+    leaves = [g.input(name, t.shape, t.dtype) for name, t in plan.masters().items()]
+    g.set_outputs([Broadcast.build(v, plan.axis) for v in leaves])
+    return g
 
 
 def update_half(plan: Plan) -> Half:

@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 from rlx.base.frozen import frozen
+from rlx.base.mesh import Mesh
 from rlx.errors import (
     CheckpointError,
     GraphError,
@@ -17,6 +18,7 @@ from rlx.errors import (
     OutOfMemoryError,
     RlxError,
     did_you_mean,
+    shown,
 )
 from rlx.ir.builders import located, public
 from rlx.ir.given import param_arrays
@@ -29,7 +31,15 @@ from rlx.runtime.interrupts import Held, held
 from rlx.runtime.session import CompiledGraph, Session
 from rlx.training import checkpoint
 from rlx.training.diagnosis import culprit
-from rlx.training.graphs import Clip, Half, Plan, check_plan, gradient_half, update_half
+from rlx.training.graphs import (
+    Clip,
+    Half,
+    Plan,
+    check_plan,
+    common_start,
+    gradient_half,
+    update_half,
+)
 from rlx.training.state import State
 
 __all__ = ["LossScale", "StepResult", "TrainStep", "compile_training"]
@@ -86,6 +96,8 @@ def compile_training(
     key: str | None = None,
     seed: int = 0,
     session: Session | None = None,
+    mesh: Mesh | None = None,
+    axis: str = "data",
 ) -> TrainStep:
     """Compile a graph whose first output is a loss into a step that trains its params.
 
@@ -96,6 +108,11 @@ def compile_training(
     the params are updated after every n-th batch, by the mean of n gradients. ``key`` names an
     input of 2xu32 that is given a fresh random key for every batch, drawn from ``seed``. Params of
     f16 and bf16 are kept and updated in f32; for f16 add a ``loss_scale``.
+
+    With ``mesh`` the ranks along its ``axis`` train together (docs/distributed.md): each calls the
+    step with a batch of its own, of the shapes of the graph, and all update by the mean of their
+    gradients. The loss, and metrics of floats, are means over the ranks; all start from the params
+    of the first one.
 
     Raises ShapeError for a loss that is not one float, NameError for unknown names, GraphError for
     a param without a value.
@@ -111,7 +128,10 @@ def compile_training(
     floats = [str(v.name) for v in graph.params if v.dtype.is_float]
     trained = tuple(floats if wrt is None else wrt)
     scaled = loss_scale is not None
-    plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key)
+    if not (mesh is None or isinstance(mesh, Mesh)):
+        raise GraphError(f"compile_training: mesh is {shown(mesh)}, expected a Mesh")
+    together = None if mesh is None else mesh[axis]
+    plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key, together)
     check_plan(plan)
     names = tuple(metrics) or graph.output_names[1:]
     if len(names) != len(graph.outputs) - 1:
@@ -144,6 +164,8 @@ class TrainStep(Uncopied):
         self._set_params(params)
         self.state["run/key"][...] = key_data(seed)
         self.state["run/scale"][...] = loss_scale.initial if loss_scale else 1.0
+        if plan.axis is not None:
+            self._start_alike(session)
         self._halves = gradient_half(plan), update_half(plan)
         gradients, update = (_compiled(half, session) for half in self._halves)
         for name, value in self.frozen.items():
@@ -167,6 +189,16 @@ class TrainStep(Uncopied):
             self.state[f"params/{name}"][...] = a
             if self.plan.ema is not None:
                 self.state[f"ema/{name}"][...] = a
+
+    def _start_alike(self, session: Session) -> None:
+        """Take the params of the first rank, and the averages, which begin as they do."""
+        names = self.plan.masters()
+        start = session.compile(common_start(self.plan))
+        found = start.run({n: self.state[f"params/{n}"] for n in names})
+        for name, value in zip(names, found, strict=True):
+            self.state[f"params/{name}"][...] = value
+            if self.plan.ema is not None:
+                self.state[f"ema/{name}"][...] = value
 
     # -- what it has come to ---------------------------------------------------------------
 

@@ -10,6 +10,7 @@
 
 #include "gil.h"
 #include "group.h"
+#include "mpi_communicator.h"
 #include "shared_team.h"
 
 namespace nb = nanobind;
@@ -47,6 +48,13 @@ void bind_communicators(nb::module_& module) {
   nb::class_<PyCommunicator>(module, "Communicator")
       .def_prop_ro("rank", [](const PyCommunicator& self) { return self.group->table.rank; })
       .def_prop_ro("ranks", [](const PyCommunicator& self) { return self.group->table.ranks; })
+      .def(
+          "split",
+          [](const PyCommunicator& self, int color, int key) {
+            GilReleased released;
+            return PyCommunicator{mpi_split(self.group, color, key)};
+          },
+          "color"_a, "key"_a)
       .def("leave",
            [](const PyCommunicator& self) {
              const rlx_communicator& table = self.group->table;
@@ -61,6 +69,17 @@ void bind_communicators(nb::module_& module) {
         return PyCommunicator{team_of_processes(path, ranks, rank)};
       },
       "path"_a, "ranks"_a, "rank"_a);
+  module.def(
+      "mpi_world",
+      [](const std::vector<std::string>& libraries) {
+        GilReleased released;
+        return PyCommunicator{mpi_world(libraries)};
+      },
+      "libraries"_a);
+  module.def("mpi_end", [] {
+    GilReleased released;
+    mpi_end();
+  });
   module.def("bind_communicators", &bind, "axes"_a, "communicators"_a, "process"_a);
 }
 
