@@ -34,6 +34,7 @@ NAMES = {
             "checkpoint", "checkpoint_name", "cond", "fori", "scan", "while_loop",
         ),
         "rlx.custom": ("custom_fn", "custom_op"),
+        "rlx.distributed.sharding": ("P", "shard"),
         "rlx.errors": ("RlxError",),
         "rlx.frontends.onnx": ("from_onnx",),
         "rlx.frontends.onnx.export": ("to_onnx",),

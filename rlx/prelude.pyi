@@ -73,6 +73,7 @@ from rlx import NodeId as NodeId
 from rlx import NodeOrigin as NodeOrigin
 from rlx import Op as Op
 from rlx import OpKind as OpKind
+from rlx import P as P
 from rlx import Pass as Pass
 from rlx import PipelineInspect as PipelineInspect
 from rlx import PipelineSchedule as PipelineSchedule
@@ -186,6 +187,7 @@ from rlx import run_if as run_if
 from rlx import run_while as run_while
 from rlx import save as save
 from rlx import scan as scan
+from rlx import shard as shard
 from rlx import stft as stft
 from rlx import stop_gradient as stop_gradient
 from rlx import supported_for_target as supported_for_target
@@ -277,6 +279,7 @@ __all__ = [
     "NodeOrigin",
     "Op",
     "OpKind",
+    "P",
     "Pass",
     "PipelineInspect",
     "PipelineSchedule",
@@ -390,6 +393,7 @@ __all__ = [
     "run_while",
     "save",
     "scan",
+    "shard",
     "stft",
     "stop_gradient",
     "supported_for_target",

@@ -8,7 +8,10 @@ runs all ranks at once.
 
 from __future__ import annotations
 
-from rlx.distributed.connections import connect, disconnect, run_threads
+from rlx.distributed.connections import connect, current_rank, disconnect, run_threads
 from rlx.distributed.reference import interpret
+from rlx.distributed.sharding import Sharded, ShardedGraph
 
-__all__ = ["connect", "disconnect", "interpret", "run_threads"]
+__all__ = [
+    "Sharded", "ShardedGraph", "connect", "current_rank", "disconnect", "interpret", "run_threads",
+]  # fmt: skip

@@ -16,9 +16,36 @@ from rlx.errors import FaultError, GraphError, shown
 from rlx.ir.builders import located
 from rlx.runtime import _native
 
-__all__ = ["connect", "disconnect", "run_threads"]
+__all__ = ["connect", "current_rank", "disconnect", "run_threads"]
 
 T = TypeVar("T")
+
+
+class _Own(threading.local):
+    rank: tuple[Mesh, int] | None = None
+
+
+_own, _process = _Own(), list[tuple[Mesh, int]]()
+"""The rank that this thread is, and that of the process; with their meshes."""
+
+
+def current_rank(mesh: Mesh) -> int:
+    """The number of the rank of ``mesh`` that this thread is, or else this process; GraphError if
+    it is none."""
+    found = _own.rank or (_process[0] if _process else None)
+    if found is None or found[0] != mesh:
+        what = "no rank" if found is None else f"a rank of {found[0]}"
+        raise GraphError(
+            f"this is {what}, expected one of {mesh}; call rlx.distributed.connect(mesh) in a"
+            " script that `rlx launch` starts, or compile in run_threads"
+        )
+    return found[1]
+
+
+def _is_process(mesh: Mesh, rank: int, groups: list[_native.Communicator]) -> int:
+    _native.bind_communicators(list(mesh.shape), groups, True)
+    _process[:] = [(mesh, rank)]
+    return rank
 
 
 @located
@@ -35,8 +62,7 @@ def connect(mesh: Mesh) -> int:
         return _connect_mpi(mesh)
     if mesh.size == 1:
         teams = [_native.team_of_threads(1)[0] for _ in mesh.axes]
-        _native.bind_communicators(list(mesh.shape), teams, True)
-        return 0
+        return _is_process(mesh, 0, teams)
     rank, ranks, folder = knobs.rank.get(), knobs.ranks.get(), knobs.rendezvous.get()
     if rank < 0 or not ranks or not folder:
         raise GraphError(
@@ -53,8 +79,7 @@ def connect(mesh: Mesh) -> int:
             groups.append(_native.team_of_processes(path, axis.ranks, along.index(rank)))
         except _native.Error as error:
             raise GraphError(f"connect: {error}") from None
-    _native.bind_communicators(list(mesh.shape), groups, True)
-    return rank
+    return _is_process(mesh, rank, groups)
 
 
 _OF_MPI = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
@@ -85,13 +110,13 @@ def _connect_mpi(mesh: Mesh) -> int:
     except _native.Error as error:
         raise GraphError(f"connect: {error}") from None
     atexit.register(_native.mpi_end)
-    _native.bind_communicators(list(mesh.shape), groups, True)
-    return world.rank
+    return _is_process(mesh, world.rank, groups)
 
 
 def disconnect() -> None:
     """Let this process be no rank any more."""
     _native.bind_communicators([], [], True)
+    _process.clear()
 
 
 @located
@@ -119,6 +144,7 @@ def run_threads(mesh: Mesh, function: Callable[[int], T]) -> list[T]:
 
     def run(rank: int) -> None:
         _native.bind_communicators(list(mesh.shape), bound[rank], False)
+        _own.rank = mesh, rank
         try:
             results[rank] = function(rank)
         except BaseException as error:

@@ -10,24 +10,10 @@ from rlx.ir.op import op_class
 from rlx.lowering.base import Compilation
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
-from rlx.ops.collective.all_reduce import AllReduce, ReduceScatter
-from rlx.ops.collective.base import Collective, Moving
-from rlx.ops.collective.exchange import AllGather, AllToAll, AxisIndex, Broadcast, Permute
-from rlx.schedule.steps import COLLECTIVES, REDUCTIONS, axis_words
-from rlx.schedule.steps import Collective as Step
+from rlx.schedule.steps import COLLECTIVES, REDUCTIONS, Collective, axis_words
 from rlx.types import DTYPES
 
 __all__ = ["is_step", "lower_collective"]
-
-_KINDS: dict[type[Collective], str] = {
-    AllReduce: "all_reduce",
-    ReduceScatter: "reduce_scatter",
-    AllGather: "all_gather",
-    AllToAll: "all_to_all",
-    Permute: "permute",
-    Broadcast: "broadcast",
-    AxisIndex: "axis_index",
-}
 
 
 def is_step(op: ir.Operation, compilation: Compilation) -> bool:
@@ -42,24 +28,20 @@ def is_step(op: ir.Operation, compilation: Compilation) -> bool:
 
 def lower_collective(region: Region, lowering: Lowering) -> None:
     """Append the step."""
-    node = region.nodes[0]
-    assert isinstance(node, Collective)
-    kind, along, source = _KINDS[type(node)], node.along, None
-    count: Any = 0
-    if isinstance(node, Moving):
-        source = lowering.dense(region.leaves[node.x])
-        count = (node.out if isinstance(node, ReduceScatter) else node.x).type.size
-        count = count // along.ranks if isinstance(node, AllToAll) else count
+    # What an op says of itself: a compile of other ops loads none of these.
+    node: Any = region.nodes[0]
+    along = node.along
+    source = lowering.dense(region.leaves[node.x]) if node.present else None
     result = lowering.result(region.op.results[0])
     target = result if result.is_dense else lowering.fresh(result.dtype, result.shape)
-    step = Step(
-        COLLECTIVES.index(kind),
-        REDUCTIONS.index(node.op) if isinstance(node, AllReduce) else 0,
+    step = Collective(
+        COLLECTIVES.index(node.kind),
+        REDUCTIONS.index(node.reduction()),
         list(DTYPES).index(result.dtype.name),
-        count,
+        node.block(),
         along.ranks,
         axis_words(along.name),
-        _peers(node),
+        node.peers(),
         lowering.site(f"{node.short} over the {along.ranks} ranks along {along.name!r}"),
         source,
         target,
@@ -70,9 +52,3 @@ def lower_collective(region: Region, lowering: Lowering) -> None:
     lowering.compilation.dispatch.native[f"collective: {node.short}"] += 1
     if target is not result:
         lowering.copy(target, result)
-
-
-def _peers(node: Collective) -> tuple[int, ...]:
-    if isinstance(node, Permute):
-        return node.pairs
-    return (node.root,) if isinstance(node, Broadcast) else ()

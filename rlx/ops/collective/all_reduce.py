@@ -18,7 +18,7 @@ from rlx.ops.movement.movement import axis_of
 from rlx.ops.pointwise.base import ANY, ARITHMETIC, ORDERED, unsuitable
 from rlx.ops.pointwise.cast import converted, widened
 from rlx.ops.reduction.reduce import ReduceMax, ReduceMin, ReduceProd, ReduceSum
-from rlx.types import TensorType, bf16, dtype, f16, i64
+from rlx.types import Dim, TensorType, bf16, dtype, f16, i64
 
 __all__ = ["REDUCTIONS", "AllReduce", "ReduceScatter", "Vary"]
 
@@ -59,6 +59,7 @@ class AllReduce(Moving, name="mir.all_reduce"):
     op: str = attr("sum", "how elements are combined: sum, prod, min or max")
     replicated: bool = attr(False, "whether the result counts once, not once a rank")
 
+    kind = "all_reduce"
     dtypes = ARITHMETIC
     samples = (
         sample("2x3xT", axis="data", ranks=1),
@@ -99,6 +100,9 @@ class AllReduce(Moving, name="mir.all_reduce"):
         if self.x.dtype not in (ARITHMETIC if self.op in ("sum", "prod") else ORDERED):
             raise unsuitable(self, self.x.dtype)
         return self.x.type
+
+    def reduction(self) -> str:
+        return self.op
 
     def across(self, given: Sequence[Array]) -> Sequence[Array]:
         return [_folded(given, self.op)] * len(given)
@@ -152,6 +156,7 @@ class ReduceScatter(Moving, name="mir.reduce_scatter"):
 
     dim: int = attr(0, "the axis that is cut in blocks")
 
+    kind = "reduce_scatter"
     dtypes = ARITHMETIC
     samples = (
         sample("2x3xT", axis="data", ranks=1),
@@ -179,6 +184,9 @@ class ReduceScatter(Moving, name="mir.reduce_scatter"):
 
     def across(self, given: Sequence[Array]) -> Sequence[Array]:
         return np.split(_folded(given, "sum"), len(given), self.dim)
+
+    def block(self) -> Dim:
+        return self.out.type.size
 
     def flat(self) -> bool:
         return self.dim == 0

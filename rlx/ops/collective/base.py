@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, ClassVar
 
 from rlx.base import meeting
 from rlx.base.mesh import Axis, check_axis
 from rlx.errors import GraphError, UnsupportedError, shown
 from rlx.ir.op import Array, Op, attr, operand
 from rlx.ir.value import Value
-from rlx.types import TensorType
+from rlx.types import Dim, TensorType
 
 __all__ = ["Collective", "Moving", "axis_given"]
 
@@ -31,6 +31,9 @@ class Collective(Op):
 
     flops_per_element = 0
     meets = True
+
+    kind: ClassVar[str] = ""
+    """What the step of a schedule is called (``rlx.schedule.steps.COLLECTIVES``)."""
 
     @property
     def along(self) -> Axis:
@@ -57,6 +60,18 @@ class Collective(Op):
     def flat(self) -> bool:
         """Whether blocks of memory are moved whole, as communicators do."""
         return True
+
+    def block(self) -> Dim:
+        """The elements of a block that it moves."""
+        return 0
+
+    def peers(self) -> tuple[int, ...]:
+        """The ranks that it names."""
+        return ()
+
+    def reduction(self) -> str:
+        """How it combines elements, if it does."""
+        return "sum"
 
     def one(self) -> Value:
         """What it is on one rank."""
@@ -85,6 +100,9 @@ class Moving(Collective):
     x: Value = operand("a tensor, of the same type on every rank")
     axis: str = attr(doc="the name of the mesh's axis")
     ranks: int = attr(doc="how many ranks there are along it")
+
+    def block(self) -> Dim:
+        return self.x.type.size
 
     def reference(self, x: Array) -> Array:
         if self.ranks == 1:

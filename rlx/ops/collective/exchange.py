@@ -57,6 +57,7 @@ class AllGather(Moving, name="mir.all_gather"):
 
     dim: int = attr(0, "the axis along which they are joined")
 
+    kind = "all_gather"
     dtypes = ANY
     samples = (
         sample("2x3xT", axis="data", ranks=1),
@@ -115,6 +116,7 @@ class AllToAll(Moving, name="mir.all_to_all"):
     split: int = attr(0, "the axis that is cut in blocks")
     concat: int = attr(0, "the axis along which blocks are joined")
 
+    kind = "all_to_all"
     dtypes = ANY
     samples = (
         sample("2x3xT", axis="data", ranks=1),
@@ -142,6 +144,9 @@ class AllToAll(Moving, name="mir.all_to_all"):
     def across(self, given: Sequence[Array]) -> Sequence[Array]:
         parts = [np.split(x, len(given), self.split) for x in given]
         return [np.concatenate(blocks, self.concat) for blocks in zip(*parts, strict=True)]
+
+    def block(self) -> Dim:
+        return self.x.type.size // self.ranks
 
     def flat(self) -> bool:
         return self.split == self.concat == 0
@@ -175,6 +180,7 @@ class Permute(Moving, name="mir.collective_permute"):
 
     pairs: tuple[int, ...] = attr(doc="source, target, source, target, ...")
 
+    kind = "permute"
     dtypes = ANY
     samples = (
         sample("2x3xT", axis="data", ranks=1, pairs=(0, 0)),
@@ -211,6 +217,9 @@ class Permute(Moving, name="mir.collective_permute"):
             found[target] = given[source].copy()
         return found
 
+    def peers(self) -> tuple[int, ...]:
+        return self.pairs
+
     def one(self) -> Value:
         return self.x if self.pairs else zeros(self.x.shape, self.x.dtype)
 
@@ -237,6 +246,7 @@ class Broadcast(Moving, name="mir.collective_broadcast"):
 
     root: int = attr(0, "the rank whose operand it is")
 
+    kind = "broadcast"
     dtypes = ANY
     samples = (sample("2x3xT", axis="data", ranks=1), sample("T", axis="data", ranks=1))
     bads = (bad("2xf32", match="rank 2 of 2", error=GraphError, axis="a", ranks=2, root=2),)
@@ -250,6 +260,9 @@ class Broadcast(Moving, name="mir.collective_broadcast"):
         if not 0 <= self.root < self.ranks:
             raise GraphError(f"collective_broadcast: its root is rank {self.root} of {self.ranks}")
         return self.x.type
+
+    def peers(self) -> tuple[int, ...]:
+        return (self.root,)
 
     def across(self, given: Sequence[Array]) -> Sequence[Array]:
         return [given[self.root].copy() for _ in given]
@@ -279,6 +292,7 @@ class AxisIndex(Collective, name="mir.axis_index"):
     axis: str = attr(doc="the name of the mesh's axis")
     ranks: int = attr(doc="how many ranks there are along it")
 
+    kind = "axis_index"
     differentiable = False
     samples = (sample(axis="data", ranks=1),)
     bads = (bad(match="from 1 to", error=GraphError, axis="a", ranks=0),)
