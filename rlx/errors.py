@@ -27,7 +27,7 @@ expected, and what to do.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 __all__ = [
@@ -54,6 +54,7 @@ __all__ = [
     "UnsupportedError",
     "did_you_mean",
     "shown",
+    "unknown_option",
 ]
 
 
@@ -196,6 +197,18 @@ class FaultError(RlxError):
 
     partly_run = True
 
+    @classmethod
+    def at_site(
+        cls, sites: Sequence[tuple[str, str, int]], code: int, site: int, detail: str = ""
+    ) -> FaultError:
+        """The error of a code that a kernel recorded for a site: the message, file and line there.
+        A kernel with several messages has as many sites in a row; its codes count from 1."""
+        number = site + code - 1
+        if not 0 <= number < len(sites):
+            return cls(f"a kernel reported fault {code} at the unknown site {site}")
+        message, file, line = sites[number]
+        return cls(f"{message}: {detail}" if detail else message, (file, line))
+
 
 class NonFiniteError(FaultError):
     """A loss or a gradient of a training step is nan or infinite. Nothing was updated by it.
@@ -232,6 +245,12 @@ class ArtifactError(RlxError):
 
     What to do: the message says what was found; compile the graph again with this version.
     """
+
+
+def unknown_option(name: str, known: Collection[str]) -> GraphError:
+    """The error of an option that there is not."""
+    hint = did_you_mean(name, known)
+    return GraphError(f"no option is called {name!r}{hint}; there are {', '.join(known)}")
 
 
 def did_you_mean(name: Any, known: Iterable[str], least: float = 0.6) -> str:

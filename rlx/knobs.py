@@ -16,7 +16,7 @@ from copy import copy
 from functools import cache as once
 from typing import Any, Generic, TypeVar
 
-from rlx.errors import KnobError, KnobWarning, did_you_mean
+from rlx.errors import DeviceError, KnobError, KnobWarning, did_you_mean
 
 __all__ = [
     "KNOBS", "Knob", "benchmark_pick", "cache", "cache_dir", "cache_size", "check_names", "cpu",
@@ -79,6 +79,14 @@ class Knob(Generic[T]):
         self._override = _UNSET
 
     @contextmanager
+    def blamed(self) -> Generator[None]:
+        """Adds the variable to a DeviceError of a name that it gave."""
+        try:
+            yield
+        except DeviceError as e:
+            raise DeviceError(f"{e.message} (in the variable {self.variable})") from None
+
+    @contextmanager
     def scoped(self, value: T) -> Generator[None]:
         """Override the environment within a ``with`` statement, in every thread of the process."""
         before, self._override = self._override, value
@@ -87,6 +95,9 @@ class Knob(Generic[T]):
         finally:
             self._override = before
 
+
+DISPATCH = ("native", "common")
+"""How ops may be dispatched: to kernel families, or every op by its own loop nest."""
 
 KNOBS: dict[str, Knob[Any]] = {}
 """All knobs by their variables, in the order of this file."""
@@ -115,6 +126,17 @@ def check_names() -> None:
         listed = "" if hint else "; docs/knobs.md lists those that are"
         message = f"environment variable {name} is not read by RLX{hint}{listed}"
         warnings.warn(message, KnobWarning, stacklevel=3)
+
+
+def _choice(*names: str) -> Callable[[str], str]:
+    """Parses one of some names, in either case of letters."""
+
+    def parse(text: str) -> str:
+        if text.lower() not in names:
+            raise ValueError
+        return text.lower()
+
+    return parse
 
 
 def _count(text: str) -> int:
@@ -203,14 +225,8 @@ gpu = Knob(
 )  # fmt: skip
 
 
-def _triton(text: str) -> str:
-    if text.lower() not in ("auto", "on", "off"):
-        raise ValueError
-    return text.lower()
-
-
 triton = Knob(
-    "RLX_TRITON", "auto", _triton, "machine", "auto, on or off",
+    "RLX_TRITON", "auto", _choice("auto", "on", "off"), "machine", "auto, on or off",
     "Whether the package triton compiles products and attention for cuda and rocm, if it is"
     " installed: auto, where it uses matrix units; on, for all element types that it takes; off.",
 )  # fmt: skip
@@ -259,27 +275,15 @@ benchmark_pick = Knob(
 )  # fmt: skip
 
 
-def _dispatch(text: str) -> str:
-    if text not in ("native", "common"):
-        raise ValueError
-    return text
-
-
 kernel_dispatch = Knob(
-    "RLX_KERNEL_DISPATCH", "native", _dispatch, "devices", "native or common",
+    "RLX_KERNEL_DISPATCH", "native", _choice(*DISPATCH), "devices", "native or common",
     "The default way in which a compile runs ops: native, by kernel families where one claims the"
     " op; common, each op by its own loop nest.",
 )  # fmt: skip
 
 
-def _sizes(text: str) -> str:
-    if text not in ("bound", "symbolic"):
-        raise ValueError
-    return text
-
-
 sizes = Knob(
-    "RLX_SIZES", "symbolic", _sizes, "devices", "symbolic or bound",
+    "RLX_SIZES", "symbolic", _choice("symbolic", "bound"), "devices", "symbolic or bound",
     "How a graph with symbolic dims is compiled for the CPU: symbolic, once for all sizes that take"
     " the same decisions; bound, anew at every size.",
 )  # fmt: skip

@@ -264,14 +264,15 @@ def test_no_page_has_examples_that_nothing_runs() -> None:
         "autodiff", "devices", "distributed", "extending", "fourier", "linalg", "llm", "serving",
         "splat", "training",
     }  # fmt: skip
-    assert with_python - others - run_as_programs - set(FRAGMENTS) == {"onnx", "torch"}, (
+    assert with_python - others - run_as_programs - set(FRAGMENTS) == {"jax", "onnx", "torch"}, (
         "which need other packages"
     )
 
 
-def test_the_page_on_torch_runs(tmp_path: Path) -> None:
-    pytest.importorskip("torch", reason="PyTorch is not installed: it is a peer only")
-    page = (ROOT / "docs" / "torch.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", ["torch", "jax"])
+def test_the_page_on_a_framework_runs(name: str, tmp_path: Path) -> None:
+    pytest.importorskip(name, reason=f"{name} is not installed: it is a peer only")
+    page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     code = "\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL))
     script = tmp_path / "page.py"
     script.write_text(code, encoding="utf-8")

@@ -86,6 +86,20 @@ def test_frozen_dataclasses_are_declared_in_one_way() -> None:
     assert not [name for name, path in MODULES.items() if plain.search(path.read_text("utf-8"))]
 
 
+def test_asserts_do_no_work() -> None:
+    """Python leaves them out under ``-O``."""
+    harmless = {"isinstance", "issubclass", "len", "is_known"}
+    found = [
+        f"{name}:{node.lineno}"
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(node, ast.Assert)
+        for call in ast.walk(node.test)
+        if isinstance(call, ast.Call) and getattr(call.func, "id", None) not in harmless
+    ]
+    assert not found, "compute before the assert"
+
+
 def test_ops_do_not_ask_which_machine_they_are_on() -> None:
     """A declaration says what it means; LoopBuilder says what a machine is good at."""
     asking = re.compile(r"\.frame\b|\.shares\b|KernelTarget")
@@ -191,6 +205,15 @@ IMPORTS = [i for i in imports() if "." in i.source and "." in i.target]
 
 
 RANKS = {f"{p}.{name}": n for p, names in LAYERS.items() for n, name in enumerate(names)}
+
+
+def test_the_page_of_the_tree_has_the_order() -> None:
+    page = (ROOT / "docs/layout.md").read_text("utf-8")
+    rows = [line.partition("   ")[0] for line in page.splitlines() if line.startswith("rlx/")]
+    named = [word.removeprefix("rlx/") for row in rows for word in row.split()]
+    order = [word.removesuffix("/").removesuffix(".py") for word in named]
+    layers = [n for n in LAYERS["rlx"] if n not in ("_mlir", "roofline", "prelude")]
+    assert order == layers
 
 
 @pytest.mark.parametrize("package", LAYERS)

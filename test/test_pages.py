@@ -3,6 +3,8 @@ reference has every public name. The site that `make docs` builds says the same 
 
 from __future__ import annotations
 
+import contextlib
+import importlib
 import importlib.util
 import re
 from collections import Counter
@@ -118,3 +120,31 @@ def test_the_check_of_the_site_finds_what_is_wrong(tmp_path: Path) -> None:
         "a.html: https://example.org/x.png is loaded from outside",
     ]
     assert check_site.problems(tmp_path / "none") == [f"{tmp_path / 'none'} has no pages"]
+
+
+NOT_PYTHON = {"rlx.h", "rlx.js", "rlx.NAME", "rlx.name", "rlx.packed"}
+"""Files, attributes of MLIR and what stands for any name."""
+
+
+def _is_there(name: str) -> bool:
+    """Whether a dotted name is a module or leads to something in one."""
+    parts = name.split(".")
+    for n in range(len(parts), 0, -1):
+        with contextlib.suppress(ImportError):
+            found: object = importlib.import_module(".".join(parts[:n]))
+            for part in parts[n:]:
+                fields = getattr(found, "__annotations__", {})
+                if part not in fields and not hasattr(found, part):
+                    return False
+                found = getattr(found, part, None)
+            return True
+    return False
+
+
+def test_names_in_pages_and_docstrings_are_there() -> None:
+    found: dict[str, list[str]] = {}
+    for path in [*MARKDOWN, *(ROOT / "rlx").rglob("*.py")]:
+        for name in set(re.findall(r"`(rlx(?:\.\w+)+)", path.read_text(encoding="utf-8"))):
+            found.setdefault(name, []).append(str(path.relative_to(ROOT)))
+    wrong = {n: files for n, files in found.items() if n not in NOT_PYTHON and not _is_there(n)}
+    assert not wrong

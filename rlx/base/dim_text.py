@@ -14,11 +14,12 @@ from typing import TypeVar
 from rlx.base.dims import DEPTH, Dim, SymDim, floor_div, maximum, minimum
 from rlx.errors import NameError
 
-__all__ = ["parse_dim"]
+__all__ = ["parse_dim", "without_ranges"]
 
 _TOKEN = re.compile(
     r"\s*(?:([0-9]+)|([A-Za-z_]\w*)(?:\[([0-9]{1,19})\.\.([0-9]{1,19})?\])?|(//|[-+*%(),]))"
 )
+_RANGE = re.compile(r"(?<=\w)\[\d+\.\.\d*\]")
 T = TypeVar("T")
 
 DIGITS = 78
@@ -31,6 +32,12 @@ def parse_dim(text: str) -> Dim:
     """The dim that a text says; NameError for text that is none, ShapeError for a division by
     zero."""
     return _Parser(text).whole()
+
+
+def without_ranges(text: str) -> str:
+    """The text of dims without the ranges of symbols, which tell symbols apart and are no news to
+    people."""
+    return _RANGE.sub("", text)
 
 
 class _Parser:

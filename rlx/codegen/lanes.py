@@ -22,8 +22,8 @@ def halves(k: Kernel, x: Reg) -> tuple[Reg, Reg]:
 
 
 def every(k: Kernel, b: Buffer, at: Reg, known: int, step: Reg, lanes: int) -> Reg:
-    """``lanes`` elements from ``at`` on, ``step`` apart, which may be known to be 1 or 2 (0: it is
-    not); none is read that is not taken, or not between two that are."""
+    """Load ``lanes`` elements, ``step`` apart. ``known`` is the step if that is 1 or 2 at compile
+    time, else 0. No memory is read before the first of them or behind the last."""
     if not lanes or known == 1:
         return k.load(b, at, lanes)
     if known == 2:

@@ -97,8 +97,8 @@ class GraphModule:
         """The module at a later level, by the compiler's passes.
 
         ``target`` is one such as "cpu:x86-64-v4"; by default that of the module, or this machine's
-        CPU. ``options`` are those of ``rlx.lowering.base.Options``. UnsupportedError for a level
-        before this one; what a compile raises.
+        CPU. ``options`` are those of ``rlx.lowering.compilation.Options``. UnsupportedError for a
+        level before this one; what a compile raises.
         """
         from rlx.lowering.base import Compilation
         from rlx.targets import find_target

@@ -52,7 +52,7 @@ def inspect_pipeline(
     """Compile a graph, or a module of hir or mir, down to LIR and return every level.
 
     ``target`` is one such as "cpu" or "cpu:x86-64-v4", whatever this machine is; ``dims`` binds the
-    symbolic dims of the graph; ``options`` are those of ``rlx.lowering.base.Options``.
+    symbolic dims of the graph; ``options`` are those of ``rlx.lowering.compilation.Options``.
 
     ``inspect_pipeline(pipeline, graph)`` takes target and options from a CompilePipeline.
 

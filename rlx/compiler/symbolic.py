@@ -110,8 +110,8 @@ def lower_symbolic(
     with Deciding(sizes) as first:
         few = {s.name: n for s in symbols if (n := sizes[s.name]) < least}
         for s in symbols:
-            dim = SymDim({(s,): 1})
-            assert (dim == sizes[s.name]) if s.name in few else dim >= least
+            # Asking records the guard: the schedule is for sizes of which the answer is the same.
+            _ask(SymDim({(s,): 1}), sizes[s.name] if s.name in few else None, least)
     known: dict[str, int | SymDim] = {
         s.name: SymDim.symbol(s.name, max(least, s.least), s.most) for s in symbols
     }
@@ -120,3 +120,10 @@ def lower_symbolic(
     with Deciding(sizes, general) as then:
         schedule = lowered(graph, compilation)
     return SymbolicSchedule(schedule, (*first.guards, *then.guards))
+
+
+def _ask(dim: SymDim, size: int | None, least: int) -> None:
+    """Ask whether a dim is of a size, or of ``least`` and more, as it is for the sizes at hand."""
+    holds = dim >= least if size is None else dim == size
+    if not holds:
+        raise AssertionError(f"{dim} contradicts the size that it was decided for")

@@ -33,8 +33,9 @@ class FamilyRow:
     one is launched by the selectors of others. ``frames`` are the kinds of targets whose ops it is
     asked for. A launch brings the literals of the kernel as scalars unless ``literals`` is False.
     The kernels of a ``joint`` family write the results of several ops of a region. ``overwrites``
-    says which operand a result may be written over, if nothing else needs it: one that is read
-    element by element, one that an epilogue alone reads so, or one of which a part is written.
+    says when a result may take the memory of an operand that nothing else needs: "elements", if it
+    is read element by element; "epilogue", if the epilogue alone reads it; "parts", if the kernel
+    writes a part of it.
     """
 
     name: str

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.errors import DTypeError, GraphError, ShapeError, unknown_option
 from rlx.llm.sampling import SamplingParams
 
 __all__ = [
@@ -60,7 +60,7 @@ def sampling_of(options: Mapping[str, Any], vocab: int) -> SamplingParams:
     known = SamplingParams.__dataclass_fields__
     unknown = [name for name in options if name not in known]
     if unknown:
-        raise GraphError(f"no option is called {unknown[0]!r}; there are {', '.join(known)}")
+        raise unknown_option(unknown[0], known)
     given: dict[str, Any] = {"temperature": 0.0, **options}
     params = SamplingParams(**given)
     for token in params.logit_bias:

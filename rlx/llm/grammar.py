@@ -34,7 +34,8 @@ class Matcher:
 
     def accept(self, token: int) -> None:
         """Go on with a token that the mask let through."""
-        assert self._matcher.consume_token(token), self._matcher.get_error()
+        accepted = self._matcher.consume_token(token)
+        assert accepted, self._matcher.get_error()
 
     @property
     def done(self) -> bool:

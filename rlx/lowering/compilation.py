@@ -15,7 +15,7 @@ from rlx import knobs
 from rlx.base.cached import cached_property
 from rlx.base.clock import Tick
 from rlx.base.frozen import frozen, record
-from rlx.errors import GraphError, PassError, did_you_mean
+from rlx.errors import GraphError, PassError, did_you_mean, unknown_option
 from rlx.ir.builders import located, public
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
 from rlx.ops import OP_MODULES
@@ -76,7 +76,7 @@ class Options:
     verbose: bool = False
 
     def __post_init__(self) -> None:
-        if self.dispatch not in ("native", "common"):
+        if self.dispatch not in knobs.DISPATCH:
             raise GraphError(f"dispatch is 'native' or 'common', found {self.dispatch!r}")
         for name in ("fuse", "constant_folding", "assert_fusion_clean", "verbose"):
             if not isinstance(getattr(self, name), bool):
@@ -101,9 +101,7 @@ class Options:
         known = [f.name for f in fields(Options)]
         for name in given:
             if name not in known:
-                listed = ", ".join(known)
-                hint = did_you_mean(name, known)
-                raise GraphError(f"no option is called {name!r}{hint}; there are {listed}")
+                raise unknown_option(name, known)
         return Options(**given)
 
 
@@ -113,7 +111,7 @@ REPORTING = ("assert_fusion_clean", "verbose")
 
 @record
 class Record:
-    """What is told of a compile: its options, what the passes report, and the times of stages."""
+    """The record of a compile: options, reports of passes, and the seconds of each stage."""
 
     options: Options = field(default_factory=Options)
     fusion: FusionReport = field(default_factory=FusionReport)

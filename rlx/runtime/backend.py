@@ -292,10 +292,8 @@ def named_by(knob: Knob[str] | Knob[tuple[str, ...]]) -> tuple[str, ...]:
     says which variable, for what is no device."""
     text = knob.get()
     names = [text] if text and isinstance(text, str) else text
-    try:
+    with knob.blamed():
         return tuple(dict.fromkeys(map(device_name, names)))
-    except DeviceError as e:
-        raise DeviceError(f"{e.message} (in the variable {knob.variable})") from None
 
 
 def default_device() -> str:

@@ -91,8 +91,7 @@ _worker = _Worker()
 
 
 def later(work: Work) -> bool:
-    """Do some work on the thread for it, after all that was asked for before; whether it will be
-    done."""
+    """Queue work for the background thread. Returns False if no thread could be started."""
     return _worker.add(work)
 
 

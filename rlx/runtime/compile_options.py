@@ -4,17 +4,15 @@ themselves."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from copy import copy
 from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from rlx.base.frozen import frozen
-from rlx.errors import GraphError
+from rlx.errors import GraphError, unknown_option
 from rlx.ir.builders import public
 from rlx.ir.graph import Graph
 from rlx.lowering.compilation import Options
-from rlx.precision import check_policy, check_precision, types_of
-from rlx.runtime.backend import instructions_of
+from rlx.precision import check_policy, check_precision
 from rlx.runtime.claims import checked_claim, claimed_graph
 
 if TYPE_CHECKING:
@@ -55,7 +53,7 @@ class CompileOptions(Options):
         """The same with some fields changed; GraphError for one that there is not."""
         known = [f.name for f in fields(self)]
         if unknown := [name for name in changed if name not in known]:
-            raise GraphError(f"no option is called {unknown[0]!r}; there are {', '.join(known)}")
+            raise unknown_option(unknown[0], known)
         return replace(self, **changed)
 
 
@@ -84,8 +82,5 @@ def compile_with(
 def _under(session: Session, options: CompileOptions) -> Session:
     """The session with the precision and the policy of the options."""
     if options.precision is not None:
-        session = copy(session)
-        session.precision = check_precision(options.precision)
-        instructions = instructions_of(session.device, session.precision)
-        session.types = types_of(session.precision, instructions)
+        session = session.with_precision(options.precision)
     return session if options.policy is None else session.with_policy(options.policy)

@@ -56,7 +56,7 @@ class LoadedCode:
     malformed, or has nothing for this machine.
 
     ``weights`` hold its params; of the ``shared`` ones those that fit are used again. ``report`` is
-    what its compile said of itself (a ``rlx.compiler.driver.CompileReport``), if there was one.
+    the ``CompileReport`` (``rlx.lowering.compilation``) of its compile, if there was one.
     ``donate`` pairs the inputs and the outputs that share memory, as it was compiled with.
     """
 
@@ -265,18 +265,12 @@ class Executable(LoadedCode):
 
     def fault(self, fault: _native.Fault) -> BaseException:
         """The error of a fault: the message of its site, at the user's line."""
-        # A kernel with several messages has as many sites in a row; its codes count from 1.
-        site = fault.site + fault.code - 1
-        if 0 <= site < len(self.variant.sites):
-            message, file, line = self.variant.sites[site]
-            message += f": {fault.detail}" if fault.detail else ""
-            error = FaultError(message, (file, line))
-            if self.variant.functions:
-                from rlx.runtime.host import explained
+        error = FaultError.at_site(self.variant.sites, fault.code, fault.site, fault.detail)
+        if self.variant.functions:
+            from rlx.runtime.host import explained
 
-                return explained(error)
-            return error
-        return FaultError(f"a kernel reported fault {fault.code} at the unknown site {fault.site}")
+            return explained(error)
+        return error
 
 
 @contextmanager

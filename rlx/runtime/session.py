@@ -72,10 +72,7 @@ class Session:
     ) -> None:
         knobs.check_names()
         self.device = default_device() if device is None else device_name(device)
-        self.precision = located(check_precision)(precision)
-        self.types: Types = types_of(self.precision, instructions_of(self.device, self.precision))
-        plain = not self.types.changes
-        self.policy = PrecisionPolicy.ALWAYS_F32 if plain else PrecisionPolicy.CUSTOM
+        self._multiply_in(precision)
         self.backend: Backend = backend_for(self.device)
         if threads is not None:
             self.backend.set_threads(calls.checked_threads(threads))
@@ -84,7 +81,7 @@ class Session:
         self, graph: Graph, *, dims: Mapping[str, int] | None = None, **options: Any
     ) -> CompiledGraph:
         """Compile a graph. ``dims`` binds symbolic dims now; others bind at the first call of each
-        shape. ``options`` are those of ``rlx.lowering.base.Options``."""
+        shape. ``options`` are those of ``rlx.lowering.compilation.Options``."""
         from rlx.lowering.compilation import Options
 
         if not isinstance(graph, Graph):
@@ -153,6 +150,19 @@ class Session:
         if put is None:
             raise calls.memory_is_the_hosts(self.device)
         return put(value)
+
+    def _multiply_in(self, precision: str) -> None:
+        self.precision = located(check_precision)(precision)
+        self.types: Types = types_of(self.precision, instructions_of(self.device, self.precision))
+        plain = not self.types.changes
+        self.policy = PrecisionPolicy.ALWAYS_F32 if plain else PrecisionPolicy.CUSTOM
+
+    def with_precision(self, precision: str) -> Session:
+        """A session that multiplies in a precision (``rlx.Precision``), and else is as this one.
+        GraphError for an unknown name."""
+        other = copy(self)
+        other._multiply_in(precision)
+        return other
 
     @located
     def with_policy(self, policy: PrecisionPolicy | str | Mapping[str, str]) -> Session:
@@ -493,8 +503,8 @@ class CompiledGraph(Uncopied):
 
     @property
     def reports(self) -> list[Any]:
-        """A ``rlx.compiler.driver.CompileReport`` of each compile: one a binding, or one for all
-        sizes that are decided alike (RLX_SIZES)."""
+        """The ``CompileReport`` (``rlx.lowering.compilation``) of each compile: one a binding, or
+        one for all sizes that are decided alike (RLX_SIZES)."""
         kept = self._variants.loaded if self._variants else []
         reports = [e.report for e in (*kept, *self._bound.values()) if e.report is not None]
         return list({id(r): r for r in reports}.values())

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rlx.base.dim_text import without_ranges
 from rlx.errors import ShapeError
 from rlx.ir.op import caller
 from rlx.runtime import _native
@@ -24,25 +24,16 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ArtifactVariants", "SizedVariant", "SizedVariants", "bound_for", "conditions_of",
-    "key_of", "listed", "without_ranges",
+    "key_of", "listed",
 ]  # fmt: skip
 
 MOST_SIZE = 1 << 60
 """The native runtime counts no further."""
 
 
-_RANGE = re.compile(r"(?<=\w)\[\d+\.\.\d*\]")
-"""What tells a symbol with a range from one without, which people need not see."""
-
-
 def conditions_of(program: SizeProgram) -> str:
     """The conditions on sizes under which a program is right, for people."""
     return without_ranges(", ".join(program.conditions)) or "all sizes"
-
-
-def without_ranges(text: str) -> str:
-    """The text of dims without the ranges of symbols."""
-    return _RANGE.sub("", text)
 
 
 class SizedVariant:

@@ -103,7 +103,8 @@ _WRITTEN = [[(attrgetter(f.name), _WRITE[f.kind]) for f in fields] for fields in
 
 def _reader(words: bytes) -> Reader:
     r = Reader(memoryview(words))
-    assert r.word() == VERSION, "the native runtime has refused other versions"
+    version = r.word()
+    assert version == VERSION, "the native runtime has refused other versions"
     return r
 
 

@@ -78,10 +78,8 @@ def default_target() -> str:
     """The target where none is asked for: that of RLX_DEVICE, else "cpu". DeviceError, which says
     which variable, for what is none."""
     wanted = knobs.device.get() or "cpu"
-    try:
+    with knobs.device.blamed():
         parse_target(wanted)
-    except DeviceError as e:
-        raise DeviceError(f"{e.message} (in the variable {knobs.device.variable})") from None
     return wanted
 
 

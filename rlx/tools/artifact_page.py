@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
+from rlx.base.dim_text import without_ranges
 from rlx.runtime.container import MAGIC
 from rlx.runtime.encoding import places_of
-from rlx.runtime.sized_variant import conditions_of, without_ranges
+from rlx.runtime.sized_variant import conditions_of
 
 if TYPE_CHECKING:
     from rlx.base.dim_atoms import Symbol

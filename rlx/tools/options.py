@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from rlx import knobs
 from rlx.tools.arrays import Once, dim
 
 __all__ = ["add_compile_options", "add_device", "add_dims", "add_threads"]
@@ -38,6 +39,6 @@ def add_compile_options(p: argparse.ArgumentParser) -> None:
         help="target, such as cpu, cpu:x86-64-v4 or vulkan; by default RLX_DEVICE, else cpu",
     )  # fmt: skip
     p.add_argument(
-        "--dispatch", choices=("native", "common"), default="native", help="which kernels run ops"
+        "--dispatch", choices=knobs.DISPATCH, default="native", help="which kernels run ops"
     )
     p.add_argument("--no-fuse", action="store_true", help="keep ops apart")

@@ -78,7 +78,7 @@ class Importer:
         return public[0]
 
     def _refuse_missing(self) -> None:
-        missing = MissingOps("ops of StableHLO", "docs/functions.md says what is read")
+        missing = MissingOps("ops of StableHLO", "docs/jax.md says what is read")
 
         def visit(op: Any) -> ir.WalkResult:
             name = title(op)

@@ -10,7 +10,7 @@ rows: the queries of all heads that share a key head, one head after the other.
     sums / total
 
 The head's dim is a constant of the code, as registers are counted by it. Of a dim beyond
-``attention_plan.SPAN`` a block computes a part of the columns, and others the rest.
+``gpu_plan.SPAN`` a block computes a part of the columns, and others the rest.
 """
 
 from __future__ import annotations

@@ -12,12 +12,10 @@ from rlx.codegen.builder import Kernel
 from rlx.codegen.math.exponential import exp_moderate
 from rlx.codegen.reg import Reg
 from rlx.kernels.attention.args import Arguments, ScoresConfig
+from rlx.ops.nn.attention_mask import HIDDEN
 from rlx.types import i32
 
-__all__ = ["HIDDEN", "Masking", "inverse_of", "visible", "weight_of"]
-
-HIDDEN = -1e9
-"""The score of a key that a mask hides."""
+__all__ = ["Masking", "inverse_of", "visible", "weight_of"]
 
 
 def visible(

@@ -22,8 +22,8 @@ from rlx.codegen.triton.text import Block, Text
 from rlx.errors import UnsupportedError
 from rlx.kernels.attention.args import AttentionConfig, AttentionSizes
 from rlx.kernels.attention.gpu_plan import argument_names, argument_values
-from rlx.kernels.attention.mask import HIDDEN
 from rlx.kernels.matmul.triton import ENOUGH_PROGRAMS, FEW_ROWS, LONGEST, ROUND, power_above
+from rlx.ops.nn.attention_mask import HIDDEN
 from rlx.types import DType, bool_, f32, f64
 
 __all__ = ["AttentionTile", "TritonAttentionConfig", "emit", "launch", "name", "refuses"]

@@ -12,7 +12,7 @@ from rlx._mlir import func, ir
 from rlx.dialects.bridge import is_mir
 from rlx.ir.op import op_class
 from rlx.lowering.base import Compilation, Pass, argument_marks, functions
-from rlx.lowering.passes.invariants import move_invariants
+from rlx.lowering.passes.invariants import move_invariants, replace_operand
 from rlx.lowering.region import producer, users
 from rlx.lowering.select.storage_types import is_format
 from rlx.ops.matmul.contraction import MatMul
@@ -83,7 +83,7 @@ class Hoist(Pass):
         for r, a in zip(live, args, strict=True):
             for u in users(r):
                 if not _within(u, inside):
-                    _replace(u, r, a)
+                    replace_operand(u, r, a)
         params = [(a, d) for a, d in zip(block.arguments, argument_marks(main), strict=False)]
         params = [(a, d) for a, d in params if "rlx.param" in ir.DictAttr(d)]
         self._make_prologue(main, params, moved, live)
@@ -147,7 +147,7 @@ def _keep_formats(block: ir.Block, static: set[ir.Value], products: bool) -> Non
         elif outside:
             twin = op.clone(ir.InsertionPoint(op)).operation.results[0]
             for u in outside:
-                _replace(u, op.results[0], twin)
+                replace_operand(u, op.results[0], twin)
 
 
 def _is_sized(op: ir.Operation) -> bool:
@@ -156,12 +156,6 @@ def _is_sized(op: ir.Operation) -> bool:
 
 def _within(op: ir.Operation, values: set[ir.Value]) -> bool:
     return len(op.results) > 0 and op.results[0] in values
-
-
-def _replace(user: ir.Operation, old: ir.Value, new: ir.Value) -> None:
-    for i, v in enumerate(user.operands):
-        if v == old:
-            user.operands[i] = new
 
 
 def _copy(op: ir.Operation, body: ir.Block, env: dict[ir.Value, ir.Value]) -> None:

@@ -103,7 +103,7 @@ class _Loop:
             for r in op.results:
                 for u in users(r):
                     if r in live and _stays(u, inside):
-                        _replace(u, r, arguments[live.index(r)])
+                        replace_operand(u, r, arguments[live.index(r)])
         for op in moved:
             for v in op.operands:
                 _bring(v, self.call, known)
@@ -225,7 +225,8 @@ def _retyped(f: ir.Operation, at: int, more: list[ir.Type]) -> None:
     f.attributes["function_type"] = ir.TypeAttr.get(wide)
 
 
-def _replace(user: ir.Operation, old: ir.Value, new: ir.Value) -> None:
+def replace_operand(user: ir.Operation, old: ir.Value, new: ir.Value) -> None:
+    """Make an op read another value in the place of one."""
     for i, v in enumerate(user.operands):
         if v == old:
             user.operands[i] = new

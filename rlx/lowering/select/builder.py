@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
@@ -13,6 +12,7 @@ import numpy as np
 
 from rlx._mlir import ir
 from rlx.base.dim_atoms import Symbol
+from rlx.base.dim_text import without_ranges
 from rlx.base.dims import SymDim, maximum
 from rlx.base.guards import deciding
 from rlx.codegen.family import Launch
@@ -39,9 +39,6 @@ from rlx.schedule.steps import Origin, Step
 from rlx.types import TensorType, dtype, u64
 
 __all__ = ["Lowering"]
-
-_RANGE = re.compile(r"(?<=\w)\[\d+\.\.\d*\]")
-"""The range of a dim in a message, which says nothing of the fault."""
 
 DEEP = 64
 """So many values of the prologue that wait for one another are planned in order, not by asking."""
@@ -377,7 +374,7 @@ class Lowering:
 
     def site(self, message: str) -> int:
         """The number of a new fault site at the current op."""
-        self.sites.append((_RANGE.sub("", message), *self.location))
+        self.sites.append((without_ranges(message), *self.location))
         return len(self.sites) - 1
 
     def plan_arena(self) -> int:

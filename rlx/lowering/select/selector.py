@@ -1,4 +1,4 @@
-"""The base class of selectors, and the translation of pointwise nodes to a Program."""
+"""The protocol of selectors, and the translation of pointwise nodes to a Program."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ProgramBuilder", "Selector", "Several", "spread_source"]
 
 
 class Several(str):
-    """Why a region cannot have so many results, or such, where its family runs it with one."""
+    """Why a region with several results is refused that its family would run with one."""
 
     __slots__ = ()
 

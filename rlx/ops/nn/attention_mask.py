@@ -18,6 +18,7 @@ from rlx.types import Dim, Shape, broadcast_shapes, i32
 __all__ = ["HIDDEN", "batch_bias", "check_kind", "check_mask", "pairs", "seen", "seen_array"]
 
 HIDDEN = -1e9
+"""The score of a key that a mask hides."""
 """The score of a key that a query must not see: finite, so that a row in which no key is visible
 is uniform and not nan."""
 

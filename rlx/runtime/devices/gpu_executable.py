@@ -300,10 +300,5 @@ class DeviceExecutable:
         if not self.program.sites:
             return
         code, site = self._error()
-        if code == 0:
-            return
-        # A kernel with several messages has as many sites in a row; its codes count from 1.
-        if not 0 <= site + code - 1 < len(self.program.sites):
-            raise FaultError(f"a kernel reported fault {code} at the unknown site {site}")
-        message, file, line = self.program.sites[site + code - 1]
-        raise FaultError(message, (file, line))
+        if code != 0:
+            raise FaultError.at_site(self.program.sites, code, site)

@@ -323,10 +323,13 @@ class GraphDevices(Uncopied):
 
     def benchmark(self, inputs: Inputs, runs: int) -> list[DeviceBenchResult]:
         """What the graph takes on every device that can run it, fastest first. ``runs`` runs count,
-        after one that does not; devices that fail are left out."""
+        after one that does not. Devices that fail are left out, with the reasons in ``attempts``.
+
+        DeviceFallbackError if all fail."""
         if runs < 1:
             raise GraphError(f"a benchmark takes 1 run or more, found {runs}")
         found: list[DeviceBenchResult] = []
+        attempts: list[tuple[str, str]] = []
         for device in self.devices():
             try:
                 compiled, compile_ns = time_ns(lambda d=device: self.compile(d))
@@ -334,10 +337,14 @@ class GraphDevices(Uncopied):
                 times = [time_ns(lambda c=compiled: c.run(inputs))[1] for _ in range(runs)]
             except (GraphError, FaultError):
                 raise
-            except RlxError:
+            except RlxError as e:
+                attempts.append((device, str(e)))
                 continue
             median = int(statistics.median(times))
             found.append(DeviceBenchResult(device, label(device), compile_ns, median))
+        self.attempts = tuple(attempts)
+        if not found:
+            raise DeviceFallbackError(self.attempts)
         return sorted(found, key=lambda r: r.median_exec_ns)
 
     # -- changes ---------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 
+from rlx import knobs
 from rlx.tools.graphs import add_graph_options, sized_graph_from
 
 __all__ = ["add_arguments", "run"]
@@ -20,7 +21,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("--arrays", metavar="FILE.npz", help="inputs and params; else random ones")
     p.add_argument("--seed", type=int, default=0, help="of the random arrays")
     p.add_argument("--tolerance", type=float, help="part of an output's largest element")
-    p.add_argument("--dispatch", choices=("native", "common"), help="which kernels run ops")
+    p.add_argument("--dispatch", choices=knobs.DISPATCH, help="which kernels run ops")
     p.add_argument("--no-fuse", action="store_true", help="keep ops apart")
 
 

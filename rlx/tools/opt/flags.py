@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 from typing import Any, NoReturn
 
+from rlx import knobs
 from rlx.lowering.registry import PASSES
 
 __all__ = ["LEVELS", "SPLIT", "UsageError", "parser", "read_flags"]
@@ -140,7 +141,7 @@ def _ours(group: Any) -> None:
         "target, such as llvm, asm, ptx, spirv",
     )
     add("--target", default="cpu", help="such as cpu or cpu:x86-64-v4 (default: this machine)")
-    add("--dispatch", choices=("native", "common"), default="native", help="which kernels run ops")
+    add("--dispatch", choices=knobs.DISPATCH, default="native", help="which kernels run ops")
     add("--no-fuse", action="store_true", help="keep ops apart")
 
 

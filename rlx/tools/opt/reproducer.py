@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
+from rlx import knobs
 from rlx.base.frozen import frozen
 from rlx.errors import IRError
 
@@ -98,7 +99,7 @@ def find_reproducer(text: str, otherwise: Settings) -> Settings:
         return found[2] if found[1] is None else re.sub(r"\\(.)", r"\1", found[1])
 
     dispatch = read("dispatch", otherwise.dispatch)
-    if dispatch not in ("native", "common"):
+    if dispatch not in knobs.DISPATCH:
         raise IRError(f"the reproducer's dispatch is {dispatch!r}, expected native or common")
     return Settings(
         pipeline=read("pipeline", ""),
