@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from rlx.tools.cli import main
+
 HEAD = """
 import os, signal, sys, time
 import numpy as np
@@ -111,10 +113,31 @@ step()
     assert not left(tmp_path)
 
 
+def test_a_signal_ends_the_wait_for_others(tmp_path: Path) -> None:
+    """As Ctrl-C does; the rank for which this one waited is soon told that it has left."""
+    script = """
+def raises(number, frame):
+    raise TimeoutError("enough")
+
+step()
+signal.signal(signal.SIGALRM, raises)
+if rank == 1:
+    time.sleep(4)
+else:
+    signal.alarm(1)
+try:
+    for _ in range(3):
+        step()
+except Exception as error:
+    print(type(error).__name__, error)
+"""
+    status, out, err, _ = launch(tmp_path, 2, script, RLX_COMM_TIMEOUT="100")
+    assert (status, err) == (0, "")
+    assert "[0] TimeoutError enough" in out
+    assert "rank 0 of 2 has left" in out
+
+
 @pytest.mark.parametrize("n", ["0", "-3"])
-def test_no_ranks(tmp_path: Path, n: str) -> None:
-    done = subprocess.run(
-        [sys.executable, "-m", "rlx.tools.cli", "launch", "-n", n, "script.py"],
-        capture_output=True, text=True, check=False, timeout=100,
-    )  # fmt: skip
-    assert done.returncode == 1 and "expected 1 or more" in done.stderr
+def test_no_ranks(n: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["launch", "-n", n, "script.py"]) == 1
+    assert f"launch: found -n {n}, expected 1 or more" in capsys.readouterr().err

@@ -138,6 +138,18 @@ def test_a_mesh_of_another_size(tmp_path: Path) -> None:
     assert "Mesh(data=3) has 3 ranks, and MPI started 2" in done.stderr
 
 
+def test_a_world_of_another_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As above, with no MPI."""
+    import rlx
+    from rlx.errors import GraphError
+    from rlx.runtime import _native
+
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setattr(_native, "mpi_world", lambda paths: _native.team_of_threads(1)[0])
+    with pytest.raises(GraphError, match=r"Mesh\(data=2\) has 2 ranks, and MPI started 1"):
+        rlx.distributed.connect(rlx.Mesh(data=2))
+
+
 def test_without_a_library(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     import rlx
     from rlx.errors import GraphError
