@@ -8,7 +8,14 @@ from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
-from rlx.kernels.matmul.block_weights import Field, fields_of, lanes_of, scheme_of
+from rlx.kernels.matmul.block_weights import (
+    DECODERS,
+    Field,
+    fields_of,
+    lanes_of,
+    panel_fields,
+    scheme_of,
+)
 from rlx.types import u8
 
 __all__ = ["BlockPackConfig", "emit", "launch", "name"]
@@ -40,30 +47,46 @@ def emit(name: str, config: BlockPackConfig, target: KernelTarget) -> KernelText
     """The kernel of a config; ``launch`` gives its sizes. A task is a panel."""
     k = Kernel(name, target)
     lanes, scheme = lanes_of(target), scheme_of(config.scheme)
+    decoder = DECODERS[config.scheme]
     source, panels = k.buffer("source", u8), k.buffer("panels", u8)
     n, blocks, each = k.size("n"), k.size("blocks"), k.size("panels_each")
 
-    def field(f: Field, rows: list[Reg], to: Reg) -> None:
-        def unit(u: Reg) -> None:
-            there = to + f.offset * lanes + u * (f.unit * lanes)
-            for lane, row in enumerate(rows):
-                x = k.load(source, row + (u * f.unit + f.offset), f.unit)
-                k.store(x, panels, there + lane * f.unit)
+    def unit(source_at: Reg | int, size: int, rows: list[Reg], to: Reg) -> None:
+        for lane, row in enumerate(rows):
+            x = k.load(source, row + source_at, size)
+            k.store(x, panels, to + lane * size)
 
-        k.loop(0, f.size // f.unit, 1, unit)
+    def field(f: Field, rows: list[Reg], to: Reg) -> None:
+        def one(u: Reg) -> None:
+            unit(u * f.unit + f.offset, f.unit, rows, to + u * (f.unit * lanes))
+
+        k.loop(0, f.size // f.unit, 1, one)
+
+    def block(rows: list[Reg], to: Reg) -> None:
+        fields, placed = fields_of(scheme), panel_fields(config.scheme)
+        for name, f in placed.items():
+            field(fields[name], rows, to + f.offset * lanes)
+        slots, size = len(decoder.order(0)), 4 * lanes
+        begin = to + sum(f.size for f in placed.values()) * lanes
+
+        def chunk(c: Reg) -> None:
+            for slot, (name, number) in enumerate(decoder.order(c)):
+                at = number * 4 + fields[name].offset
+                unit(at, 4, rows, begin + c * (slots * size) + slot * size)
+
+        if slots:
+            k.loop(0, scheme.block // (decoder.sub * decoder.parts), 1, chunk)
 
     def task(t: Reg) -> None:
         weight, panel = t / each * n, t % each
         numbers = [weight + k.minimum(panel * lanes + lane, n - 1) for lane in range(lanes)]
         rows = [number * (blocks * scheme.bytes) for number in numbers]
 
-        def block(b: Reg) -> None:
+        def one(b: Reg) -> None:
             at = b * scheme.bytes
-            to = (t * blocks + b) * (scheme.bytes * lanes)
-            for f in fields_of(scheme).values():
-                field(f, [row + at for row in rows], to)
+            block([row + at for row in rows], (t * blocks + b) * (scheme.bytes * lanes))
 
-        k.loop(0, blocks, 1, block)
+        k.loop(0, blocks, 1, one)
 
     k.parallel(task)
     return k.text()

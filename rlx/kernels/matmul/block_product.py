@@ -25,8 +25,8 @@ from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul.block_weights import (
     DECODERS,
     Record,
-    fields_of,
     lanes_of,
+    panel_fields,
     scheme_of,
 )
 from rlx.types import DType, f32, u8
@@ -96,7 +96,7 @@ class _Emitter:
         self.k = k = Kernel(name, target)
         self.config, self.lanes = config, lanes_of(target)
         self.scheme, self.decoder = scheme_of(config.scheme), DECODERS[config.scheme]
-        self.fields = fields_of(self.scheme)
+        self.fields = panel_fields(config.scheme)
         self.x, self.w, self.y = k.buffer("x", f32), k.buffer("w", u8), k.buffer("y", f32)
         self.m, self.n, self.blocks = k.size("m"), k.size("n"), k.size("blocks")
         self.lda, self.panels = k.size("lda"), k.size("panels")

@@ -25,7 +25,7 @@ from rlx.codegen.family import Launch
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul.block_rows import SUM_OF
-from rlx.kernels.matmul.block_weights import DECODERS, Record, fields_of, lanes_of, scheme_of
+from rlx.kernels.matmul.block_weights import DECODERS, Record, lanes_of, panel_fields, scheme_of
 from rlx.kernels.matmul.dot import fours, word
 from rlx.ops.quant.rows import ROW_BLOCK
 from rlx.types import f32, i8, i32, u8
@@ -34,7 +34,7 @@ __all__ = ["BlockProductRowsConfig", "config_of", "emit", "launch", "name"]
 
 name = "block_product_rows"
 
-WIDE_TILES = {6: 2, 4: 2, 2: 2, 1: 2}
+WIDE_TILES = {6: 2, 4: 2, 2: 2, 1: 1}
 """Panels of a tile by its rows, with 32 registers."""
 TILES = {3: 1, 2: 2, 1: 2}
 """With fewer."""
@@ -43,8 +43,6 @@ TASK_PANELS = 4
 """Panels of a task of few rows."""
 ROWS_BYTES = 512 << 10
 """Rows of a task: so many bytes stay in the L2 cache."""
-AHEAD_BYTES = 4096
-"""How far ahead a single row requests its panels."""
 
 
 @frozen
@@ -100,7 +98,7 @@ class _Emitter:
         self.k = k = Kernel(name, target)
         self.config, self.lanes = config, lanes_of(target)
         self.scheme, self.decoder = scheme_of(config.scheme), DECODERS[config.scheme]
-        self.fields = fields_of(self.scheme)
+        self.fields = panel_fields(config.scheme)
         self.q, self.row_scales = k.buffer("q", i8), k.buffer("scales", f32)
         self.sums, self.w = k.buffer("sums", i32), k.buffer("w", u8)
         self.y = k.buffer("y", f32)
@@ -158,10 +156,6 @@ class _Emitter:
             records = [Record(k, self.w, p + begin, self.fields, lanes) for p in places]
             at = [s + b for s in starts]
             found = [_Row(a * block, a * (block // ROW_BLOCK), a * (block // SUM_OF)) for a in at]
-            if self.config.rows == 1:
-                for record in records:
-                    for line in range(0, self.scheme.bytes * lanes, 64):
-                        k.prefetch(self.w, record.at + (AHEAD_BYTES + line))
             if self.scales is None:
                 scales = [r for record in records for r in self.decoder.scales(record)]
                 return self.chunk(records, scales, k.index(0), found, totals)

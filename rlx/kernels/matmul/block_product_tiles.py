@@ -27,7 +27,7 @@ from rlx.kernels.matmul import amx
 from rlx.kernels.matmul.amx import COLUMNS, Tile
 from rlx.kernels.matmul.block_product_rows import ROWS_BYTES, TASK_PANELS
 from rlx.kernels.matmul.block_rows import TILE_ROWS
-from rlx.kernels.matmul.block_weights import DECODERS, Record, fields_of, lanes_of, scheme_of
+from rlx.kernels.matmul.block_weights import DECODERS, Record, lanes_of, panel_fields, scheme_of
 from rlx.kernels.matmul.dot import bytes_less, store_words
 from rlx.ops.quant.rows import ROW_BLOCK
 from rlx.types import f32, i8, i32, u8
@@ -97,7 +97,7 @@ class _Emitter:
     def __init__(self, name: str, config: BlockProductTilesConfig, target: KernelTarget) -> None:
         self.k = k = Kernel(name, target)
         self.scheme, self.decoder = scheme_of(config.scheme), DECODERS[config.scheme]
-        self.fields, self.part = fields_of(self.scheme), _part_blocks(config.scheme)
+        self.fields, self.part = panel_fields(config.scheme), _part_blocks(config.scheme)
         self.tiles = k.buffer("tiles", i8)
         self.row_scales, self.row_sums = k.buffer("scales", f32), k.buffer("sums", f32)
         self.w, self.y = k.buffer("w", u8), k.buffer("y", f32)

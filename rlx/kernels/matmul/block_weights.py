@@ -8,6 +8,10 @@ and a vector of words has the same word of each output.
 
     panel = [blocks][fields][units][lanes][bytes of a unit]
 
+Memory is fast for what reads it in ascending order alone. Where a scheme's bytes are not in the
+order in which kernels use them, the decoder says the units of each chunk (``Decoder.order``), which
+then follow the fields that it does not name.
+
 ``DECODERS`` says what the numbers of a block are: sub-blocks of ``codes`` times a scale, from which
 a least value is taken.
 """
@@ -27,7 +31,9 @@ from rlx.quant.scheme import BlockScheme
 from rlx.quant.table import scheme_named
 from rlx.types import f16, f32, i32, u8, u16, u32
 
-__all__ = ["DECODERS", "Decoder", "Field", "Record", "fields_of", "lanes_of", "scheme_of"]
+__all__ = [
+    "DECODERS", "Decoder", "Field", "Record", "fields_of", "lanes_of", "panel_fields", "scheme_of",
+]  # fmt: skip
 
 
 class Field(NamedTuple):
@@ -59,6 +65,18 @@ def lanes_of(target: KernelTarget) -> int:
     return max(4, target.lanes(f32))
 
 
+def panel_fields(name: str) -> dict[str, Field]:
+    """Where the fields of a block lie in a panel, but for those whose units are in an order of
+    their own; in bytes of an output."""
+    at, out = 0, dict[str, Field]()
+    ordered = {field for field, _ in DECODERS[name].order(0)}
+    for field, f in fields_of(scheme_of(name)).items():
+        if field not in ordered:
+            out[field] = Field(at, f.size, f.unit)
+            at += f.size
+    return out
+
+
 @frozen
 class Record:
     """A block of a panel: its fields as vectors with a lane for each output."""
@@ -80,6 +98,13 @@ class Record:
     def words(self, field: str, n: Reg | int, more: int = 0) -> Reg:
         """The word of a number of each output, ``more`` behind one."""
         return words(self.k, self.panels, self.place(field, n, more), self.lanes)
+
+    def ordered(self, decoder: Decoder, chunk: Reg, slot: int) -> Reg:
+        """The word of each output in a slot of ``Decoder.order``."""
+        size = 4 * self.lanes
+        head = sum(f.size for f in self.fields.values()) * self.lanes
+        at = self.at + chunk * (len(decoder.order(0)) * size) + (head + slot * size)
+        return words(self.k, self.panels, at, self.lanes)
 
     def half(self, field: str) -> Reg:
         """The number of a field of one f16."""
@@ -119,6 +144,12 @@ class Decoder(ABC):
     def number(self, chunk: Any, part: Any) -> Any:
         """Which sub-block of its block a part of a chunk is, of registers or of ints."""
         return chunk * self.parts + part
+
+    def order(self, chunk: Any) -> list[tuple[str, Any]]:
+        """The units of 4 bytes that a chunk reads, as fields and numbers, in the order of use;
+        empty if they are in that order among the block's bytes. ``chunk`` is a register or an
+        int."""
+        return []
 
     @abstractmethod
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
@@ -312,18 +343,24 @@ class _SixK(Decoder):
         word = r.words("scales", number / 4) << k.cast(number % 4 * 8 ^ 24, u32)
         return r.half("d") * k.cast(k.bitcast(word, i32) >> 24, f32), None
 
+    def order(self, chunk: Any) -> list[tuple[str, Any]]:
+        low = chunk // 2 * 16 + chunk % 2 * 4
+        return [
+            unit
+            for n in range(4)
+            for unit in (("qh", chunk * 4 + n), ("ql", low + n), ("ql", low + (8 + n)))
+        ]
+
     def codes(self, r: Record, chunk: Reg) -> Codes:
         low_part = [float(n) for n in range(16)]
         high_part = [float(16 * (n % 4) - 32) for n in range(16)]
-        first = chunk * 4  # of the words of high bits, whose bytes have 2 of each part
         for part in range(4):
             for n in range(4):
-                low = chunk / 2 * 16 + chunk % 2 * 4 + (8 * (part % 2) + n)
                 both: list[Reg] = []
 
-                def read(low: Reg = low, n: int = n, both: list[Reg] = both) -> Reg:
-                    both[:] = [r.words("qh", first + n)]
-                    return r.words("ql", low)
+                def read(n: int = n, part: int = part, both: list[Reg] = both) -> Reg:
+                    both[:] = [r.ordered(self, chunk, 3 * n)]
+                    return r.ordered(self, chunk, 3 * n + 1 + part % 2)
 
                 def code(word: Reg, byte: int, part: int = part, both: list[Reg] = both) -> Reg:
                     a = _looked_up(r, low_part, word >> (8 * byte + 4 * (part // 2)))
@@ -332,14 +369,13 @@ class _SixK(Decoder):
                 yield from _bytes_of(read, code)
 
     def words(self, r: Record, chunk: Reg) -> Codes:
-        first = chunk / 2 * 16 + chunk % 2 * 4
         for part in range(4):
-            second = 8 * (part % 2)
             for n in range(4):
 
-                def joined(at: int = second + n, n: int = n, part: int = part) -> Reg:
-                    low = r.words("ql", first, at) >> 4 * (part // 2) & 0x0F0F0F0F
-                    high = r.words("qh", chunk * 4, n)
+                def joined(n: int = n, part: int = part) -> Reg:
+                    high = r.ordered(self, chunk, 3 * n)
+                    low = r.ordered(self, chunk, 3 * n + 1 + part % 2)
+                    low = low >> 4 * (part // 2) & 0x0F0F0F0F
                     high = high << (4 - 2 * part) if part < 2 else high >> (2 * part - 4)
                     return low | high & 0x30303030
 

@@ -1,7 +1,8 @@
 """Weights in packed blocks as a GPU reads them, and the kernel that packs them.
 
-Panels are those of ``block_weights``, of ``LANES`` outputs, as words of 32 bits: threads side by
-side have outputs side by side, and read neighbouring words. Code is the same for every scheme of
+Panels are those of ``block_weights``, of ``LANES`` outputs, as words of 32 bits, with their fields
+in the order of the block's bytes: threads side by side have outputs side by side, and read
+neighbouring words. Code is the same for every scheme of
 ``DECODERS``: a thread's record gives it the fields of its own output.
 """
 
@@ -12,7 +13,7 @@ from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.reg import Buffer, Reg
 from rlx.codegen.strides import ceil_div
-from rlx.kernels.matmul.block_weights import Field, Record, fields_of, scheme_of
+from rlx.kernels.matmul.block_weights import Decoder, Field, Record, fields_of, scheme_of
 from rlx.types import f32, u8, u32
 
 __all__ = [
@@ -108,6 +109,9 @@ class LaneRecord(Record):
 
     def words(self, field: str, n: Reg | int, more: int = 0) -> Reg:
         return self.k.load(self.panels, self.place(field, n, more) + self.lane)
+
+    def ordered(self, decoder: Decoder, chunk: Reg, slot: int) -> Reg:
+        return self.words(*decoder.order(chunk)[slot])
 
     def half(self, field: str) -> Reg:
         k = self.k
