@@ -1,8 +1,10 @@
 """Rows of f32 in blocks of 8-bit integers, as ``mir.quantize_rows`` says, and what products read of
 them beside the integers (``Extras``).
 
-``sums`` are of 16 integers each: [rows][K / 16]. ``tiles`` have the integers block by block, of 16
-rows side by side, their scales in the same order, and the sums of blocks times these:
+``sums16`` and ``sums32`` are the negative sums of so many integers each, i32 ``[rows][K / 16]`` and
+``[rows][K / 32]``; ``minus`` is ``-(f32(sum) * scale)`` of each block, f32 ``[rows][K / 32]``.
+``tiles`` have the integers block by block, of 16 rows side by side, their scales in the same order,
+and the sums of blocks times these:
 
     tiles [rows / 16][K / 32][16 rows][32], scales and sums [rows / 16][K / 32][16 rows]
 
@@ -37,7 +39,9 @@ GRAIN_BLOCKS = 256
 class Extras:
     """What is made of rows beside their integers and scales."""
 
-    sums: bool = False
+    sums16: bool = False
+    sums32: bool = False
+    minus: bool = False
     tiles: bool = False
 
 
@@ -50,14 +54,23 @@ class BlockRowsConfig:
     extras: Extras = Extras()
 
 
-def extra_shapes(extras: Extras, m: int, depth: int) -> list[tuple[DType, tuple[int, ...]]]:
-    """The buffers that a kernel makes of ``m`` rows beside integers and scales."""
-    shapes: list[tuple[DType, tuple[int, ...]]] = []
-    if extras.sums:
-        shapes.append((i32, (m, depth // SUM_OF)))
+def extra_shapes(
+    extras: Extras, m: int, depth: int
+) -> dict[str, tuple[DType, tuple[int, ...]]]:
+    """The buffers that a kernel makes of ``m`` rows beside integers and scales, in their order."""
+    shapes: dict[str, tuple[DType, tuple[int, ...]]] = {}
+    if extras.sums16:
+        shapes["sums16"] = i32, (m, depth // SUM_OF)
+    if extras.sums32:
+        shapes["sums32"] = i32, (m, depth // ROW_BLOCK)
+    if extras.minus:
+        shapes["minus"] = f32, (m, depth // ROW_BLOCK)
     if extras.tiles:
         tiles = (ceil_div(m, TILE_ROWS), depth // ROW_BLOCK, TILE_ROWS)
-        shapes += [(i8, (*tiles, ROW_BLOCK)), (f32, tiles), (f32, tiles)]
+        shapes |= {
+            "tiles": (i8, (*tiles, ROW_BLOCK)), "tile_scales": (f32, tiles),
+            "tile_sums": (f32, tiles),
+        }  # fmt: skip
     return shapes
 
 
@@ -81,10 +94,8 @@ class _Emitter:
         self.lanes = min(SUM_OF, max(4, target.lanes(f32)))
         self.x = k.buffer("x", f32) if config.rounds else None
         self.q, self.scales = k.buffer("q", i8), k.buffer("scales", f32)
-        extras = config.extras
-        self.sums = k.buffer("sums", i32) if extras.sums else None
-        kinds = {"tiles": i8, "tile_scales": f32, "tile_sums": f32}
-        self.tiles = [k.buffer(n, dt) for n, dt in kinds.items()] if extras.tiles else None
+        made = extra_shapes(config.extras, 1, ROW_BLOCK)
+        self.extras = {name: k.buffer(name, dt) for name, (dt, _) in made.items()}
         self.m, self.blocks, self.lda = k.size("m"), k.size("blocks"), k.size("lda")
 
     def emit(self) -> KernelText:
@@ -94,12 +105,24 @@ class _Emitter:
     def task(self, t: Reg) -> None:
         """One block of a row."""
         parts, scale = self.rounded(t) if self.x else self.read(t)
-        halves = self.halves(parts) if self.sums or self.tiles else []
-        if self.sums:
+        if self.extras:
+            self.extra(t, parts, scale)
+
+    def extra(self, t: Reg, parts: list[Reg], scale: Reg) -> None:
+        """Write what products read beside."""
+        k, extras = self.k, self.extras
+        halves = self.halves(parts)
+        total = halves[0] + halves[1]
+        if "sums16" in extras:
             for n, half in enumerate(halves):
-                self.k.store(half, self.sums, t * len(halves) + n)
-        if self.tiles:
-            self.tile(t, parts, scale, halves)
+                k.store(-half, extras["sums16"], t * len(halves) + n)
+        if "sums32" in extras:
+            k.store(-total, extras["sums32"], t)
+        scaled = k.cast(total, f32) * scale
+        if "minus" in extras:
+            k.store(-scaled, extras["minus"], t)
+        if "tiles" in extras:
+            self.tile(t, parts, scale, scaled)
 
     def rounded(self, t: Reg) -> tuple[list[Reg], Reg]:
         """The integers of a block, and its scale, which are written."""
@@ -135,17 +158,16 @@ class _Emitter:
             out.append(k.reduce("add", total))
         return out
 
-    def tile(self, t: Reg, parts: list[Reg], scale: Reg, halves: list[Reg]) -> None:
+    def tile(self, t: Reg, parts: list[Reg], scale: Reg, total: Reg) -> None:
         """Write a block to its tile."""
         k = self.k
-        assert self.tiles is not None
-        tiles, scales, sums = self.tiles
+        tiles, scales, sums = (self.extras[n] for n in ("tiles", "tile_scales", "tile_sums"))
         row = t / self.blocks
         at = (row / TILE_ROWS * self.blocks + t % self.blocks) * TILE_ROWS + row % TILE_ROWS
         for n, part in enumerate(parts):
             k.store(part, tiles, at * ROW_BLOCK + n * self.lanes)
         k.store(scale, scales, at)
-        k.store(k.cast(halves[0] + halves[1], f32) * scale, sums, at)
+        k.store(total, sums, at)
 
         def fill(r: Reg) -> None:
             for room in (scales, sums):

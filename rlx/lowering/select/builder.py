@@ -81,7 +81,9 @@ class Lowering:
     trail: str = "unknown"
     ops: str = ""
     packs: dict[Any, View] = field(default_factory=dict)
-    row_extras: dict[ir.Value, list[View]] = field(default_factory=dict["ir.Value", "list[View]"])
+    row_extras: dict[ir.Value, dict[str, View]] = field(
+        default_factory=dict["ir.Value", "dict[str, View]"]
+    )
     statics: dict[ir.Value, ir.Value] = field(default_factory=dict)
     lower_op: Callable[[ir.Operation], None] = field(default=lambda op: None)
     view_ops: frozenset[str] = frozenset()

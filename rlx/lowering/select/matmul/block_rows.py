@@ -4,8 +4,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
+from rlx._mlir import ir
 from rlx.codegen.builder import KernelTarget
+from rlx.dialects.bridge import node_of
 from rlx.kernels.matmul import block_product_rows, block_product_tiles, block_rows
 from rlx.kernels.matmul.block_product_tiles import BlockProductTilesConfig
 from rlx.kernels.matmul.block_rows import BlockRowsConfig, Extras
@@ -22,15 +25,18 @@ from rlx.types import f32
 __all__ = ["PRODUCT", "ROUND"]
 
 
-def _extras(target: KernelTarget, m: int) -> Extras:
-    """What a product of ``m`` rows reads beside their integers and scales."""
-    tiles = block_product_tiles.serves(target, m)
-    return Extras(sums=not tiles, tiles=tiles)
+def _extras(target: KernelTarget, m: int, schemes: Iterable[str]) -> Extras:
+    """What products of ``m`` rows by weights of some schemes read beside integers and scales."""
+    if block_product_tiles.serves(target, m):
+        return Extras(tiles=True)
+    needed = {block_product_rows.extra_of(scheme) for scheme in schemes}
+    return Extras("sums16" in needed, "sums32" in needed, "minus" in needed)
 
 
-def _made(lowering: Lowering, extras: Extras, m: int, depth: int) -> list[View]:
+def _made(lowering: Lowering, extras: Extras, m: int, depth: int) -> dict[str, View]:
     """Buffers for extras."""
-    return [lowering.fresh(*shape) for shape in block_rows.extra_shapes(extras, m, depth)]
+    shapes = block_rows.extra_shapes(extras, m, depth)
+    return {name: lowering.fresh(*shape) for name, shape in shapes.items()}
 
 
 class BlockRows:
@@ -56,13 +62,23 @@ class BlockRows:
         assert rows is not None, "a dense view takes any shape"
         made = [lowering.result(v) for v in region.op.results]
         extras, q = Extras(), region.op.results[0]
-        if any(op.name == DequantMatMulRows.name for op in users(q)):
-            extras = _extras(lowering.target.kernels, m)
+        if schemes := _schemes(q):
+            extras = _extras(lowering.target.kernels, m, schemes)
             lowering.row_extras[q] = _made(lowering, extras, m, depth)
-        views = [rows, *made, *lowering.row_extras.get(q, [])]
+        views = [rows, *made, *lowering.row_extras.get(q, {}).values()]
         launch = block_rows.launch(m, depth, rows.strides[0])
         config = BlockRowsConfig(extras=extras)
         lowering.launch("block_rows", config, views, launch, region.flops)
+
+
+def _schemes(q: ir.Value) -> set[str]:
+    """The schemes of the weights that rows of integers are multiplied with by the kernel below."""
+    found: set[str] = set()
+    for op in users(q):
+        node = node_of(op) if op.name == DequantMatMulRows.name else None
+        if isinstance(node, DequantMatMulRows) and node.scheme in DECODERS:
+            found.add(node.scheme)
+    return found
 
 
 class BlockProductRows:
@@ -86,23 +102,23 @@ class BlockProductRows:
         m, depth, n = math.prod(shape[:-1]), shape[-1], node.packed.type.static_shape[0]
         q, scales = (lowering.dense(region.leaves[v]) for v in (node.q, node.scales))
         panels = panels_of(lowering, region.leaves[node.packed], scheme, n, depth)
-        extras = _extras(target, m)
+        extras = _extras(target, m, [scheme])
         made = lowering.row_extras.get(region.leaves[node.q])
         if made is None:
             made = _made(lowering, extras, m, depth)
             config = BlockRowsConfig(rounds=False, extras=extras)
             launch = block_rows.launch(m, depth, depth)
-            lowering.launch("block_rows", config, [q, scales, *made], launch)
+            lowering.launch("block_rows", config, [q, scales, *made.values()], launch)
         result = lowering.result(region.op.results[0])
         if extras.tiles:
             config = BlockProductTilesConfig(scheme)
             launch = block_product_tiles.launch(config, target, m, n, depth)
-            views = [*made, panels, result]
+            views = [*made.values(), panels, result]
             lowering.launch("block_product_tiles", config, views, launch, region.flops)
             return
-        config = block_product_rows.config_of(target, scheme, m, n)
+        config = block_product_rows.config_of(target, scheme, m)
         launch = block_product_rows.launch(config, target, m, n, depth)
-        views = [q, scales, *made, panels, result]
+        views = [q, scales, made[block_product_rows.extra_of(scheme)], panels, result]
         lowering.launch("block_product_rows", config, views, launch, region.flops)
 
 
