@@ -1,4 +1,4 @@
-"""Language models of random weights in GGUF files, of the shapes and mixes of types that people run.
+"""Language models of random weights in GGUF files, of shapes and mixes of types that people run.
 
 Speed does not depend on the numbers, so some random rows stand again and again. The types of a
 mix's tensors are those that llama.cpp's own quantisation chooses.

@@ -64,11 +64,12 @@ class StepGraph:
 
 
 def step_graphs(
-    config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache
+    config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache, precision: str
 ) -> tuple[StepGraph, StepGraph]:
-    """The graphs of the layers and of the head. ModelError for a weight that is missing, that has
-    no place in the model, or whose shape is another than the configuration's."""
-    layers, head = _Layers(config, weights, cache), _head(config, weights)
+    """The graphs of the layers and of the head, for a session of a precision. ModelError for a
+    weight that is missing, that has no place in the model, or whose shape is another than the
+    configuration's."""
+    layers, head = _Layers(config, weights, cache, precision), _head(config, weights, precision)
     made = layers.build()
     left = sorted({*weights} - {*layers.used} - {*head.params} - {"rope_freqs.weight"})
     if left:
@@ -76,12 +77,14 @@ def step_graphs(
     return made, head
 
 
-def _head(config: ModelConfig, weights: Mapping[str, Tensor]) -> StepGraph:
+def _head(config: ModelConfig, weights: Mapping[str, Tensor], precision: str) -> StepGraph:
     """From hidden states to logits, f32 ``[wanted, vocab]``."""
     c, made = config, GraphWeights(Graph(f"{config.family.name}.head"), weights, config.family.name)
     x = made.graph.input("hidden", [Dim("wanted", 1), c.hidden])
     name = "output" if "output.weight" in weights else "token_embd"
-    logits = made.linear(x, name, (c.vocab, c.hidden)) * c.logit_scale
+    # Errors here are errors of the logits, and few rows come here.
+    logits = made.linear(x, name, (c.vocab, c.hidden), in_16_bits=precision == "q8")
+    logits = logits * c.logit_scale
     if c.logit_softcap:
         logits = (logits * (1.0 / c.logit_softcap)).tanh() * c.logit_softcap
     made.graph.set_outputs([logits])
@@ -89,8 +92,11 @@ def _head(config: ModelConfig, weights: Mapping[str, Tensor]) -> StepGraph:
 
 
 class _Layers(GraphWeights):
-    def __init__(self, config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache) -> None:
+    def __init__(
+        self, config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache, precision: str
+    ) -> None:
         super().__init__(Graph(config.family.name), weights, config.family.name)
+        self.rounds = precision == "q8"
         self.config, self.cache, g = config, cache, self.graph
         rows = Dim("rows", 1)
         self.ids, self.positions, self.sequence = (
@@ -179,8 +185,12 @@ class _Layers(GraphWeights):
         """Keys and values of the rows go into the cache, over which they attend."""
         c, name, d = self.config, f"blk.{i}", self.config.head_dim
         sizes = {"q": c.heads * d, "k": c.kv_heads * d, "v": c.kv_heads * d}
+        # Values are small matrices, and what 8 bits lose there is a third of all that they lose.
         q, k, v = (
-            self.linear(x, f"{name}.attn_{n}", (size, c.hidden)) for n, size in sizes.items()
+            self.linear(
+                x, f"{name}.attn_{n}", (size, c.hidden), in_16_bits=self.rounds and n == "v"
+            )
+            for n, size in sizes.items()
         )
         if c.clip:
             q, k, v = (y.clip(-c.clip, c.clip) for y in (q, k, v))

@@ -67,7 +67,7 @@ class Decoder:
         self.max_rows = max_rows
         pages = -(-max(tokens or 0, self.context) // page_size)
         self.cache = Cache(pages, page_size, dtype(cache), sequences, self.context)
-        layers, head = step_graphs(config, weights, self.cache)
+        layers, head = step_graphs(config, weights, self.cache, precision)
         self._names = [f"{n}.{i}" for i in range(config.layers) for n in ("keys", "values")]
         width = config.kv_heads * config.head_dim
         row = 2 * config.layers * width * self.cache.dtype.bytes

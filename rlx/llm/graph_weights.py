@@ -11,6 +11,10 @@ from rlx.errors import ModelError
 from rlx.frontends.gguf import Tensor
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
+from rlx.ops.movement.rearrange import stack
+from rlx.ops.quant.rows import ROW_BLOCK, takes_rows
+from rlx.quant.scheme import BlockScheme
+from rlx.quant.table import scheme_named
 from rlx.types import f32
 
 __all__ = ["GraphWeights"]
@@ -57,10 +61,33 @@ class GraphWeights:
             return self.param(name, tensor.numpy()), None
         return self.param(name, tensor.data), tensor.scheme
 
-    def linear(self, x: Value, name: str, shape: tuple[int, int]) -> Value:
-        """``x @ w.T``, and the bias if the file has one."""
+    def linear(
+        self, x: Value, name: str, shape: tuple[int, int], *, in_16_bits: bool = False
+    ) -> Value:
+        """``x @ w.T``, and the bias if the file has one. Where a session rounds ``x`` to 8 bits
+        (``Precision.Q8``), what that leaves of it can be multiplied too (``in_16_bits``): as a
+        second row, which takes no longer where memory is what is waited for."""
         w, scheme = self.matrix(f"{name}.weight", shape)
-        y = x.dequant_matmul(w, scheme) if scheme else x @ w.cast(to=f32).transpose()
+        if scheme is None:
+            y = x @ w.cast(to=f32).transpose()
+        elif in_16_bits and _rounds(scheme):
+            y = stack([x, x - _in_8_bits(x)]).dequant_matmul(w, scheme).sum(axes=0)
+        else:
+            y = x.dequant_matmul(w, scheme)
         if f"{name}.bias" in self.weights:
             y = y + self.vector(f"{name}.bias", shape[0])
         return y
+
+
+def _rounds(scheme: str) -> bool:
+    """Whether rows that meet weights of a scheme are rounded by ``Precision.Q8``."""
+    row = scheme_named(scheme)
+    return isinstance(row, BlockScheme) and takes_rows(row)
+
+
+def _in_8_bits(x: Value) -> Value:
+    """The numbers that rows are rounded to."""
+    codes, scales = x.quantize_rows(ROW_BLOCK)
+    rows, size = x.shape
+    blocks = codes.cast(to=f32).reshape([rows, size // ROW_BLOCK, ROW_BLOCK])
+    return (blocks * scales.reshape([rows, size // ROW_BLOCK, 1])).reshape([rows, size])

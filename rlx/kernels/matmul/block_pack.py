@@ -10,7 +10,6 @@ from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul.block_weights import (
     DECODERS,
-    Field,
     fields_of,
     lanes_of,
     panel_fields,
@@ -45,48 +44,64 @@ def launch(
 
 def emit(name: str, config: BlockPackConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``launch`` gives its sizes. A task is a panel."""
-    k = Kernel(name, target)
-    lanes, scheme = lanes_of(target), scheme_of(config.scheme)
-    decoder = DECODERS[config.scheme]
-    source, panels = k.buffer("source", u8), k.buffer("panels", u8)
-    n, blocks, each = k.size("n"), k.size("blocks"), k.size("panels_each")
+    return _Emitter(name, config, target).emit()
 
-    def unit(source_at: Reg | int, size: int, rows: list[Reg], to: Reg) -> None:
-        for lane, row in enumerate(rows):
-            x = k.load(source, row + source_at, size)
-            k.store(x, panels, to + lane * size)
 
-    def field(f: Field, rows: list[Reg], to: Reg) -> None:
-        def one(u: Reg) -> None:
-            unit(u * f.unit + f.offset, f.unit, rows, to + u * (f.unit * lanes))
+class _Emitter:
+    """Emits one kernel."""
 
-        k.loop(0, f.size // f.unit, 1, one)
+    def __init__(self, name: str, config: BlockPackConfig, target: KernelTarget) -> None:
+        self.k = k = Kernel(name, target)
+        self.lanes, self.scheme = lanes_of(target), scheme_of(config.scheme)
+        self.decoder = DECODERS[config.scheme]
+        self.fields, self.placed = fields_of(self.scheme), panel_fields(config.scheme)
+        self.source, self.panels = k.buffer("source", u8), k.buffer("panels", u8)
+        self.n, self.blocks, self.each = k.size("n"), k.size("blocks"), k.size("panels_each")
 
-    def block(rows: list[Reg], to: Reg) -> None:
-        fields, placed = fields_of(scheme), panel_fields(config.scheme)
-        for name, f in placed.items():
-            field(fields[name], rows, to + f.offset * lanes)
-        slots, size = len(decoder.order(0)), 4 * lanes
-        begin = to + sum(f.size for f in placed.values()) * lanes
+    def emit(self) -> KernelText:
+        self.k.parallel(self.task)
+        return self.k.text()
+
+    def task(self, t: Reg) -> None:
+        """A panel: its blocks in order."""
+        k, size = self.k, self.scheme.bytes
+        weight, panel = t / self.each * self.n, t % self.each
+        last = self.n - 1
+        numbers = [
+            weight + k.minimum(panel * self.lanes + lane, last) for lane in range(self.lanes)
+        ]
+        rows = [number * (self.blocks * size) for number in numbers]
+
+        def block(b: Reg) -> None:
+            to = (t * self.blocks + b) * (size * self.lanes)
+            self.block([row + b * size for row in rows], to)
+
+        k.loop(0, self.blocks, 1, block)
+
+    def block(self, rows: list[Reg], to: Reg) -> None:
+        """The fields of a block, then what the chunks read in turn."""
+        k, lanes = self.k, self.lanes
+        for name, f in self.placed.items():
+            source, size = self.fields[name].offset, f.unit
+            begin = to + f.offset * lanes
+
+            def unit(u: Reg, source: int = source, size: int = size, begin: Reg = begin) -> None:
+                self.unit(u * size + source, size, rows, begin + u * (size * lanes))
+
+            k.loop(0, f.size // size, 1, unit)
+        slots, size = len(self.decoder.order(0)), 4 * lanes
+        begin = to + sum(f.size for f in self.placed.values()) * lanes
 
         def chunk(c: Reg) -> None:
-            for slot, (name, number) in enumerate(decoder.order(c)):
-                at = number * 4 + fields[name].offset
-                unit(at, 4, rows, begin + c * (slots * size) + slot * size)
+            for slot, (name, number) in enumerate(self.decoder.order(c)):
+                at = number * 4 + self.fields[name].offset
+                self.unit(at, 4, rows, begin + c * (slots * size) + slot * size)
 
         if slots:
-            k.loop(0, scheme.block // (decoder.sub * decoder.parts), 1, chunk)
+            k.loop(0, self.scheme.block // (self.decoder.sub * self.decoder.parts), 1, chunk)
 
-    def task(t: Reg) -> None:
-        weight, panel = t / each * n, t % each
-        numbers = [weight + k.minimum(panel * lanes + lane, n - 1) for lane in range(lanes)]
-        rows = [number * (blocks * scheme.bytes) for number in numbers]
-
-        def one(b: Reg) -> None:
-            at = b * scheme.bytes
-            block([row + at for row in rows], (t * blocks + b) * (scheme.bytes * lanes))
-
-        k.loop(0, blocks, 1, one)
-
-    k.parallel(task)
-    return k.text()
+    def unit(self, source: Reg, size: int, rows: list[Reg], to: Reg) -> None:
+        """A unit of every lane."""
+        for lane, row in enumerate(rows):
+            x = self.k.load(self.source, row + source, size)
+            self.k.store(x, self.panels, to + lane * size)

@@ -54,9 +54,7 @@ class BlockRowsConfig:
     extras: Extras = Extras()
 
 
-def extra_shapes(
-    extras: Extras, m: int, depth: int
-) -> dict[str, tuple[DType, tuple[int, ...]]]:
+def extra_shapes(extras: Extras, m: int, depth: int) -> dict[str, tuple[DType, tuple[int, ...]]]:
     """The buffers that a kernel makes of ``m`` rows beside integers and scales, in their order."""
     shapes: dict[str, tuple[DType, tuple[int, ...]]] = {}
     if extras.sums16:
