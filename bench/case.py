@@ -112,7 +112,7 @@ class Case:
         """Whether a library can run it."""
         if self.runtimes is None:
             # Which have programs for some cases only.
-            return runtime not in ("c", "sklearn", "cublas", "ggml")
+            return runtime not in ("c", "sklearn", "cublas", "ggml", "llama_cpp")
         return runtime in self.runtimes
 
     def reference(self) -> Array:

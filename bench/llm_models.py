@@ -94,16 +94,10 @@ def write(path: Path, shape: Shape, mix: str) -> None:
     def gain(size: int) -> Array:
         return 1 + np.float32(0.1) * rng.standard_normal(size, np.float32)
 
-    queries, keys = s.heads * s.head_dim, s.kv_heads * s.head_dim
-    sizes = {
-        "attn_q": (queries, s.hidden), "attn_k": (keys, s.hidden), "attn_v": (keys, s.hidden),
-        "attn_output": (s.hidden, queries), "ffn_gate": (s.inner, s.hidden),
-        "ffn_up": (s.inner, s.hidden), "ffn_down": (s.hidden, s.inner),
-    }  # fmt: skip
     embedding = _matrix(kind("token_embd", 0, s.layers), s.vocab, s.hidden)
     tensors: dict[str, Any] = {"token_embd.weight": embedding}
     for i in range(s.layers):
-        for name, size in sizes.items():
+        for name, size in _sizes(s).items():
             tensors[f"blk.{i}.{name}.weight"] = _matrix(kind(name, i, s.layers), *size)
         for name in ("attn_norm", "ffn_norm"):
             tensors[f"blk.{i}.{name}.weight"] = gain(s.hidden)
@@ -125,8 +119,28 @@ def write(path: Path, shape: Shape, mix: str) -> None:
     write_gguf(path, tensors, metadata, {f"{s.arch}.{k}": "u32" for k in own})
 
 
-def token_bytes(path: Path) -> int:
-    """Bytes of weights that a decoded token reads: all, as the embeddings are the head too."""
-    from rlx.frontends.gguf import read
+def token_bytes(shape: Shape, mix: str) -> int:
+    """Bytes of matrices that a decoded token reads: all, as the embeddings are the head too."""
+    kind, layers = MIXES[mix], shape.layers
+    found = _matrix_bytes(kind("token_embd", 0, layers), shape.vocab, shape.hidden)
+    for i in range(layers):
+        for name, size in _sizes(shape).items():
+            found += _matrix_bytes(kind(name, i, layers), *size)
+    return found
 
-    return sum(t.nbytes for t in read(path).values())
+
+def _matrix_bytes(scheme: str, rows: int, width: int) -> int:
+    from rlx.quant import schemes
+
+    row: Any = schemes()[scheme]
+    return rows * (width // row.block) * row.bytes
+
+
+def _sizes(s: Shape) -> dict[str, tuple[int, int]]:
+    """The matrices of a layer: their outputs and inputs."""
+    queries, keys = s.heads * s.head_dim, s.kv_heads * s.head_dim
+    return {
+        "attn_q": (queries, s.hidden), "attn_k": (keys, s.hidden), "attn_v": (keys, s.hidden),
+        "attn_output": (s.hidden, queries), "ffn_gate": (s.inner, s.hidden),
+        "ffn_up": (s.inner, s.hidden), "ffn_down": (s.hidden, s.inner),
+    }  # fmt: skip

@@ -22,6 +22,8 @@ FAMILIES = {
     "minilm": "bench.families.minilm",
     "bert": "bench.families.bert",
     "llama": "bench.families.llama",
+    "llm": "bench.families.llm",
+    "llm_process": "bench.families.llm_process",
     "bf16": "bench.families.bf16",
     "blocks": "bench.families.blocks",
     "fft": "bench.families.fft",

@@ -7,9 +7,9 @@ A module is imported in the process of its library alone; ``prepare`` returns th
 
 RUNTIMES = (
     "rlx", "torch", "inductor", "onnxruntime", "openvino", "jax", "iree", "numpy", "sklearn", "c",
-    "ggml",
+    "ggml", "llama_cpp",
 )  # fmt: skip
-"""By name; "c", "sklearn" and "ggml" run what cases of their own have."""
+"""By name; "c", "sklearn", "ggml" and "llama_cpp" run what cases of their own have."""
 
 ON_DEVICES = ("rlx", "torch", "inductor", "inductor_graphs", "cublas")
 """Those that have a ``prepare_on(case, device)`` for GPUs; others may take part from the CPU."""

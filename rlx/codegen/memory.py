@@ -241,11 +241,11 @@ class Memory(Arithmetic):
         """The mask of the first ``count`` of ``lanes``."""
         return self.compare("lt", self.lane_numbers(i32, lanes), self.cast(count, i32))
 
-    def prefetch(self, b: Buffer, at: Reg, write: bool = False) -> None:
-        """Ask for the cache line of an element, to ``write`` it or to read; any address is
-        allowed."""
-        verb = "write" if write else "read"
-        self.line(f"memref.prefetch {b.name}[{at.name}], {verb}, locality<3>, data : {b.mlir}")
+    def prefetch(self, b: Buffer, at: Reg, write: bool = False, level: int = 1) -> None:
+        """Ask for the cache line of an element, to ``write`` it or to read, in the L1 or the L2
+        cache by ``level``; any address is allowed. Few lines at a time are on their way to L1."""
+        how = f"{'write' if write else 'read'}, locality<{4 - level}>, data"
+        self.line(f"memref.prefetch {b.name}[{at.name}], {how} : {b.mlir}")
 
     def round_to(self, x: Reg, dt: DType) -> Reg:
         """What storing an f32 as ``dt`` and reading it back gives; other types pass unchanged."""
