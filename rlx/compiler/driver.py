@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 from rlx.base.digest import digest
+from rlx.base.giving_way import checkpoint, compiles
 from rlx.base.threads import threads_with_large_stacks
 from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
@@ -33,7 +31,7 @@ from rlx.lowering.pipeline import planned
 from rlx.runtime import _native, host
 from rlx.runtime.artifact import Artifact, KernelCode, Variant
 from rlx.runtime.cache.artifacts import placed
-from rlx.runtime.cache.objects import Shelf, found_or_made
+from rlx.runtime.cache.objects import Shelf, found_or_made, keep
 from rlx.schedule.codec import main_words, prologue_words
 from rlx.schedule.plan import KernelRef, Schedule, prologue_first
 from rlx.schedule.steps import VERSION as STEPS_VERSION
@@ -47,17 +45,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CompileReport", "compile_graph", "compile_lowered", "compile_program",
-    "compile_schedule", "compile_structure", "exclusively", "lowered", "show_levels",
+    "compile_schedule", "compile_structure", "lowered", "show_levels",
 ]  # fmt: skip
 
 _contexts = SharedContext()
 _compiles = count(1)
-_lock = threading.RLock()
-if hasattr(os, "register_at_fork"):
-    # A fork waits for the compile at hand: a child could use neither its context nor LLVM's locks.
-    os.register_at_fork(
-        before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
-    )
 
 
 def compile_graph(
@@ -72,14 +64,9 @@ def compile_graph(
     return placed(artifact, places), report
 
 
-def exclusively() -> AbstractContextManager[object]:
-    """Holds the lock of compiles: of MLIR's context, and of LLVM."""
-    return _lock
-
-
 def show_levels(graph: Graph, target: Target, options: Options) -> None:
     """Write the levels of a graph where RLX_IR_DUMP says."""
-    with _lock:
+    with compiles:
         dump_levels(graph, target, options)
 
 
@@ -90,7 +77,7 @@ def compile_structure(
     graphs of one structure give one artifact. ``shelf`` has objects of kernels of other processes.
     """
     compilation = Compilation(target, options)
-    with _lock, span("compile", graph=graph.name):
+    with compiles, span("compile", graph=graph.name):
         schedule = lowered(graph, compilation)
         report = CompileReport(compilation)
         if target.kernels.frame == "gpu":
@@ -148,7 +135,7 @@ def compile_lowered(module: GraphModule, **options: Any) -> Artifact:
             f" what there is for {target.name}"
         )
     lir = module.to("lir", **options)
-    with _lock, _contexts.get() as context:
+    with compiles, _contexts.get() as context:
         schedule = read_schedule(parse(lir.located, context))
         artifact = compile_schedule(schedule, target, CompileReport(Compilation(target)))
     return replace(artifact, values={name: fixed(a) for name, a in lir.values.items()})
@@ -221,12 +208,17 @@ def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
     if not kernels:
         return {}
 
+    check = checkpoint()
+
     def make(key: str) -> bytes:
+        check()
         kernel = kernels[key]
         symbol = _symbol(key, kernel)
         with span(f"emit {kernel.family}", symbol=symbol):
             text = emit_kernel(kernel.family, symbol, kernel.config, target.kernels)
-            return target.emitter.emit([text], target.stages[-1])
+            made = target.emitter.emit([text], target.stages[-1])
+        keep(key, made)  # for when this compile is begun anew
+        return made
 
     workers = min(len(kernels), _native.default_threads())
     with ThreadPoolExecutor(workers, "rlx-compile") as pool:

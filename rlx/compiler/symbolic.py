@@ -14,8 +14,9 @@ from typing import Any
 
 from rlx.base.dims import SymDim
 from rlx.base.frozen import frozen
+from rlx.base.giving_way import compiles
 from rlx.base.guards import Deciding, Guard
-from rlx.compiler.driver import compile_schedule, exclusively, lowered
+from rlx.compiler.driver import compile_schedule, lowered
 from rlx.errors import UnsupportedError
 from rlx.ir.clone import rebuild
 from rlx.ir.graph import Graph, symbols_of
@@ -67,7 +68,7 @@ def compile_symbolic(
         )
     compilation = Compilation(target, options)
     report = CompileReport(compilation, general=general)
-    with exclusively(), span("compile", graph=graph.name):
+    with compiles, span("compile", graph=graph.name):
         found = lower_symbolic(graph, sizes, compilation, general)
         schedule, _, _ = prologue_first(found.schedule)
         program = size_program(schedule, found.guards, sizes)

@@ -15,6 +15,7 @@ from rlx import knobs
 from rlx.base.cached import cached_property
 from rlx.base.clock import Tick
 from rlx.base.frozen import frozen, record
+from rlx.base.giving_way import checkpoint
 from rlx.errors import GraphError, PassError, did_you_mean, unknown_option
 from rlx.ir.builders import located, public
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
@@ -127,7 +128,9 @@ class Record:
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None]:
-        """Add the time of the block to ``seconds[stage]``, and trace it."""
+        """Add the time of the block to ``seconds[stage]``, and trace it. GaveWayError where it is
+        not to begin (``rlx.base.giving_way``)."""
+        checkpoint()
         start = Tick.now()
         try:
             with span(stage):

@@ -1,8 +1,9 @@
 """Work that no call waits for, on one thread of the process: compiles of what will be faster.
 
-The thread lives while there is work. At the end of the process the work at hand is waited for,
-since a compiler cannot be stopped halfway, and the rest is dropped. A child of a fork has none.
-Where the system starts no thread, nothing is done: who asks may ask again.
+The thread lives while there is work. What is at work stops at its next checkpoint where somebody
+waits to compile, and is done last then; where the process ends it stops too, and the rest is
+dropped. A child of a fork has none. Where the system starts no thread, nothing is done: who asks
+may ask again.
 """
 
 from __future__ import annotations
@@ -12,9 +13,11 @@ import builtins
 import os
 import sys
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 
+from rlx.base.giving_way import GaveWayError, compiles, giving_way
 from rlx.base.process import lock_of
 from rlx.base.threads import threads_with_large_stacks
 
@@ -71,12 +74,26 @@ class _Worker:
                     return
                 work = self._left.popleft()
             try:
-                work()
+                with giving_way(self._asked):
+                    work()
+            except GaveWayError:
+                self._put_off(work)
             except Exception as e:  # a defect, which is to be seen, and no reason to end
                 if type(e) in _NO_THREADS and self._ending():
                     continue  # a compile needs some
                 thread = threading.current_thread()
                 threading.excepthook(threading.ExceptHookArgs((*sys.exc_info(), thread)))
+
+    def _asked(self) -> bool:
+        return self._ended or compiles.wanted
+
+    def _put_off(self, work: Work) -> None:
+        with self._lock:
+            if not self._ended:
+                self._left.append(work)
+        time.sleep(0.001)  # who waits is to be the next
+        while compiles.wanted and not self._ended:
+            time.sleep(0.001)
 
     def _ending(self) -> bool:
         return self._ended or not threading.main_thread().is_alive()

@@ -1,16 +1,18 @@
 """Executables of a graph with symbolic dims: compiled for conditions on sizes, bound to sizes.
 
 A call's sizes run on the first variant whose guards they meet: the native runtime evaluates its
-steps for them, which takes no compiler. Sizes that meet none compile one variant more: for a second
-time a general one, which serves as many sizes as it can. What serves them better is compiled in the
-background, and takes over; the results have the same bits.
+steps for them, which takes no compiler. The first call compiles one for its sizes. A general one,
+which serves as many sizes as it can, follows in the background, as does what serves sizes better
+that the general one serves, and takes over; the results have the same bits.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING
 from weakref import ref
@@ -18,6 +20,7 @@ from weakref import ref
 from rlx import knobs
 from rlx.base.clock import Tick
 from rlx.base.gc_pause import importing
+from rlx.base.giving_way import GaveWayError, giving_way
 from rlx.base.process import lock_of
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph, symbols_of
@@ -64,6 +67,7 @@ class Variants(SizedVariants):
         super().__init__(symbols_of(leaves), f"the graph {graph.name!r}", options.donate)
         self._source = VariantSource(graph, target, options, make_target)
         self._lock = lock_of(self)  # of making variants
+        self._calls: deque[int] = deque()  # the processes of calls that wait for it
         self._refused = False  # the graph cannot be compiled with symbols
         self._enough = False  # no better variant can be made
         self._asked = 0  # the process in which a better one is being made
@@ -74,19 +78,29 @@ class Variants(SizedVariants):
         another is compiled. None where the graph cannot be compiled with symbols, which is
         reported.
 
-        The first of all is made for the sizes of the call: often they are the only ones. When there
-        are others, a general variant is made, and from then on calls wait no more.
+        The first of all is made for the sizes of the call: often they are the only ones. A general
+        variant follows at once, in the background, and once it is there calls wait no more.
 
         ShapeError for a size outside its dim's range, and for sizes that no memory holds; PassError
         for missed fusions where the options ask for none.
         """
         found = super().provide(sizes)
         if found is None:
-            with self._lock:
+            with self._called():
                 found = self._there(sizes, None)
                 if found is None and not self._refused:
                     found = self._needed(sizes)
         return _clean(found)
+
+    @contextmanager
+    def _called(self) -> Generator[None]:
+        """The lock, for who waits for it, to which the making of what is only better gives way."""
+        self._calls.append(process := os.getpid())
+        try:
+            with self._lock:
+                yield
+        finally:
+            self._calls.remove(process)
 
     def _needed(self, sizes: Mapping[str, int]) -> SizedVariant | None:
         self._graph.bind(sizes)  # which says where sizes do not fit
@@ -113,7 +127,7 @@ class Variants(SizedVariants):
         """Compile what serves sizes, a general variant and, of those that are not too many, one of
         their own, where that is not there; the one for calls. Raises as the compiles do."""
         self._check(sizes)
-        with self._lock:
+        with self._called():
             for general in (False, True):
                 wanted = general or len(self.found) < MOST
                 if wanted and self._there(sizes, general) is None:
@@ -180,34 +194,49 @@ class Variants(SizedVariants):
 
     def _served(self, variant: SizedVariant, sizes: tuple[int, ...]) -> None:
         variant.last = next(self._numbers)
-        if not variant.general or variant.pinned or self._enough or len(self.found) >= MOST:
-            return
         process = os.getpid()
         if self._asked == process:  # a child of a fork has nothing of what its parent asked for
+            return
+        general = not variant.general
+        if general:
+            wanted = not any(v.general for v in self.found)
+        else:
+            wanted = not variant.pinned and len(self.found) < MOST
+        if not wanted or self._enough:
             return
         mine = ref(self)
 
         def work() -> None:
             variants = mine()
             if variants is not None:  # else nobody uses the graph any more
-                variants._specialise(sizes)
+                variants._improve(sizes, general)
 
         self._asked = process
         if not later(work):
             self._asked = 0
 
-    def _specialise(self, key: tuple[int, ...]) -> None:
-        """Make the variant that takes over from a general one at sizes."""
+    def _improve(self, key: tuple[int, ...], general: bool) -> None:
+        """Make the general variant that is to serve what others do not, or the one that takes over
+        from it at sizes."""
         sizes = dict(zip((s.name for s in self.symbols), key, strict=True))
+
+        # Calls wait for a general variant, but not for another one.
+        def waited_for() -> bool:
+            return not general and os.getpid() in self._calls
+
         try:
-            with self._lock:
-                if self._there(sizes, general=False) is None:
-                    self._compiled(sizes, general=False, why="in the background")
+            with self._lock, giving_way(waited_for):
+                if self._there(sizes, general) is None:
+                    self._compiled(sizes, general, why="in the background")
+        except GaveWayError:
+            raise  # it is put off
         except RlxError as e:
             self._enough = True
-            self._report(sizes, f"a general variant goes on serving it: {e.message}")
-        finally:
+            self._report(sizes, f"what there is goes on serving it: {e.message}")
+        except BaseException:
             self._asked = 0
+            raise
+        self._asked = 0
 
     def _report(self, sizes: Mapping[str, int], message: str) -> None:
         if "compile" in knobs.log.get():

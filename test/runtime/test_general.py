@@ -14,6 +14,7 @@ import pytest
 
 import rlx
 from rlx import knobs
+from rlx.base.giving_way import compiles
 from rlx.errors import NameError, PassError, ShapeError, UnsupportedError
 from rlx.lowering.report import MissedFusion
 from rlx.runtime import background, sized
@@ -47,24 +48,75 @@ def _own(batch: int, tokens: int) -> list[bytes]:
     return _bits(f.run(_x(batch, tokens)))
 
 
-def test_a_general_variant_answers_until_a_better_one_takes_over(
-    capsys: pytest.CaptureFixture[str],
+def _general(f: Any) -> list[bool]:
+    return [v.general for v in f._variants.found]
+
+
+def test_a_general_variant_follows_at_once_and_better_ones_take_over(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     f = rlx.Session("cpu").compile(_layers())
     with knobs.log.scoped(frozenset({"compile"})):
         f.run(_x(3, 9))
-        assert len(f.variants) == 1, "the first is for the sizes of the first call"
-        found = f.run(_x(1, 8))
+        waited()
+        assert _general(f) == [False, True]
+        with monkeypatch.context() as m:
+            m.setattr(VariantSource, "compile", lambda *_: pytest.fail("it waits for nothing"))
+            m.setattr(sized, "later", lambda _: False)
+            found = f.run(_x(1, 8))
+        f.run(_x(1, 7))
         waited()
     first, second, third = capsys.readouterr().err.splitlines()
-    assert "no variant of 0 serves it; one for batch >= 2" in first
-    assert "at batch=1, tokens=8: no variant of 1 serves it; a general one for" in second
-    assert "at batch=1, tokens=8: in the background; one for batch <= 1" in third
-    general = [v.general for v in f._variants.found]  # type: ignore[union-attr]
-    assert general == [False, False, True]
+    assert "at batch=3, tokens=9: no variant of 0 serves it; one for batch >= 2" in first
+    assert "at batch=3, tokens=9: in the background; a general one for" in second
+    assert "at batch=1, tokens=7: in the background; one for batch <= 1" in third
+    assert _general(f) == [False, False, True]
     assert _bits(found) == _bits(f.run(_x(1, 8))) == _own(1, 8)
-    taken = f._executable({"batch": 1, "tokens": 8})
+    taken = f._executable({"batch": 1, "tokens": 7})
     assert taken.report is f._variants.found[1].report  # type: ignore[union-attr]
+
+
+def test_a_call_that_comes_before_the_general_variant_waits_for_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sized, "later", lambda _: False)
+    f = rlx.Session("cpu").compile(_layers())
+    f.run(_x(3, 9))
+    assert _general(f) == [False], "the first is for the sizes of the first call"
+    assert _bits(f.run(_x(1, 8))) == _own(1, 8)
+    assert _general(f) == [False, True]
+
+
+def test_a_compile_in_the_background_gives_way(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """To a compile that somebody waits for: it stops at its next stage, and is begun anew."""
+    begun, go, compiled = threading.Event(), threading.Event(), VariantSource.compile
+    tries: list[bool] = []
+
+    def slow(self: Any, sizes: Any, general: bool = False) -> Any:
+        if threading.current_thread().name == "rlx-variants":
+            tries.append(general)
+            with compiles:
+                begun.set()
+                assert go.wait(60)
+                return compiled(self, sizes, general)
+        return compiled(self, sizes, general)
+
+    monkeypatch.setattr(VariantSource, "compile", slow)
+    f, g = (rlx.Session("cpu").compile(_layers()) for _ in range(2))
+    with knobs.cache.scoped(False):
+        f.run(_x(3, 9))
+        assert begun.wait(60)
+        other = threading.Thread(target=lambda: g.run(_x(3, 9)))
+        other.start()
+        while not compiles.wanted:
+            other.join(0.001)
+        go.set()
+        other.join()
+        waited()
+    assert _general(f) == _general(g) == [False, True]
+    assert len(tries) == 3
 
 
 def test_the_bits_are_those_of_any_variant_that_serves() -> None:
@@ -120,6 +172,7 @@ def test_where_no_better_variant_can_be_made(
 ) -> None:
     f = rlx.Session("cpu").compile(_layers())
     f.run(_x(3, 9))
+    waited()
     compiled = VariantSource.compile
 
     def refused(self: Any, sizes: Any, general: bool = False) -> Any:
@@ -132,7 +185,7 @@ def test_where_no_better_variant_can_be_made(
         f.run(_x(1, 8))
         waited()
         assert _bits(f.run(_x(1, 8))) == _own(1, 8)
-    assert "a general variant goes on serving it: not today" in capsys.readouterr().err
+    assert "what there is goes on serving it: not today" in capsys.readouterr().err
     # What no variant serves has another general one all the same.
     variants = f._variants
     assert variants is not None
@@ -160,7 +213,7 @@ def test_a_defect_in_the_background_is_seen_and_ends_nothing(
 
 def test_a_graph_that_is_gone_is_not_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
     kept: list[Any] = []
-    monkeypatch.setattr(sized, "later", kept.append)
+    monkeypatch.setattr(sized, "later", lambda work: kept.append(work) or True)
     f = rlx.Session("cpu").compile(_layers())
     f.run(_x(3, 9))
     f.run(_x(1, 8))
@@ -180,14 +233,15 @@ def test_where_the_system_starts_no_thread(monkeypatch: pytest.MonkeyPatch) -> N
             raise RuntimeError("can't start new thread")
         start(self)
 
+    waited()
     with monkeypatch.context() as m:
         m.setattr(threading.Thread, "start", refused)
         assert _bits(f.run(_x(1, 8))) == _own(1, 8)
         waited()
-        assert len(f.variants) == 2
+        assert _general(f) == [False, True]
     f.run(_x(1, 7))
     waited()
-    assert len(f.variants) == 3
+    assert _general(f) == [False, False, True]
 
 
 @pytest.mark.parametrize("kind", [RuntimeError, RecursionError, UnsupportedError])
@@ -211,6 +265,7 @@ def test_a_defect_as_the_process_ends(
 def test_a_call_does_not_wait_for_the_compile_of_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(sized, "later", lambda _: False)
     f = rlx.Session("cpu").compile(_layers())
     f.run(_x(3, 9))
     begun, go, compiled = threading.Event(), threading.Event(), VariantSource.compile
@@ -245,8 +300,10 @@ def test_a_general_variant_may_miss_fusions(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setattr(VariantSource, "compile", missing)
     f = rlx.Session("cpu").compile(_layers(), assert_fusion_clean=True)
-    f.run(_x(3, 9))
     refused.append(True)
+    f.run(_x(3, 9))
+    waited()
+    assert _general(f) == [False, True]
     assert _bits(f.run(_x(1, 8))) == _own(1, 8)
     g = rlx.Session("cpu").compile(_layers(), assert_fusion_clean=True)
     refused.append(False)
@@ -254,7 +311,7 @@ def test_a_general_variant_may_miss_fusions(monkeypatch: pytest.MonkeyPatch) -> 
         for _ in range(2):  # it is an error of each call, and not of the first one
             with pytest.raises(PassError, match="1 fusions were missed"):
                 g.run(_x(3, 9))
-    assert len(g.variants) == 1
+    assert _general(g) == [False]
 
 
 SCRIPT = """
@@ -318,7 +375,7 @@ def _sums() -> rlx.Graph:
 def test_a_graph_that_needs_a_variant_for_each_size(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """One compile a size, of which those used last are kept."""
+    """One compile a size, of which those used last are kept, after a general one in vain."""
     f = rlx.Session("cpu").compile(_sums())
 
     def runs(n: int) -> None:
@@ -330,10 +387,11 @@ def test_a_graph_that_needs_a_variant_for_each_size(
         for n in (3, 4, 5, 6):
             runs(n)
     compiled = [line for line in capsys.readouterr().err.splitlines() if "'sums'" in line]
-    assert len(compiled) == len(f.variants) == 4
+    assert len(compiled) == len(f.variants) == 5
     assert sum("a general one" in line for line in compiled) == 1
     variants = f._variants
     assert variants is not None
+    variants.found.pop()
     monkeypatch.setattr(sized, "LIMIT", sized._bytes_of(variants.found[:3]))
     runs(3)
     f._bound.clear()

@@ -10,7 +10,7 @@ from rlx.runtime.cache.memory import Memory
 from rlx.runtime.cache.shared import unchanged
 from rlx.runtime.cache.store import Store
 
-__all__ = ["Shelf", "found_or_made", "in_memory"]
+__all__ = ["Shelf", "found_or_made", "in_memory", "keep"]
 
 LIMIT = 64 << 20
 """Bytes of objects that a process keeps."""
@@ -62,5 +62,10 @@ def found_or_made(
         shelf.write((kernels[digest], data) for digest, data in made.items())
     objects = {digest: found[digest] if digest in found else made[digest] for digest in kernels}
     for digest, data in objects.items():
-        in_memory.put(digest, data, len(data))
+        keep(digest, data)
     return objects, len(made)
+
+
+def keep(digest: str, data: bytes) -> None:
+    """Keep an object in memory."""
+    in_memory.put(digest, data, len(data))
