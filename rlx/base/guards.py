@@ -17,7 +17,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from contextvars import ContextVar, Token
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, TypeVar
 
 from rlx.base.dim_atoms import Atom
 from rlx.base.dim_bounds import Bound, Interval, bounds
@@ -32,6 +32,7 @@ __all__ = [
     "is_zero", "prefers", "size_of",
 ]  # fmt: skip
 
+T = TypeVar("T")
 Relation = Literal["==", "!=", ">=", "<="]
 _EVERYTHING: Interval = (-math.inf, math.inf)
 
@@ -94,13 +95,13 @@ class Deciding:
             found += [Guard(d, "!=", n) for n in sorted(numbers)]
         return tuple(found)
 
-    def told(self, question: Callable[[], bool]) -> bool | None:
-        """The answer to a question about dims that ranges and guards alone give, if they do."""
+    def told(self, question: Callable[[], T], otherwise: T) -> T:
+        """The answer to a question about dims, if ranges and guards alone give it."""
         before, self._told_alone = self._told_alone, True
         try:
             return question()
         except _UntoldError:
-            return None
+            return otherwise
         finally:
             self._told_alone = before
 
@@ -213,15 +214,12 @@ def deciding() -> Deciding | None:
     return _current.get()
 
 
-def prefers(question: Callable[[], bool], otherwise: bool) -> bool:
-    """The answer to a question about dims of which either answer gives results of the same bits.
-    ``otherwise`` is the one that is right for all sizes: a general schedule takes it where ranges
-    do not tell."""
+def prefers(question: Callable[[], T], otherwise: T) -> T:
+    """The answer to a question about dims of which any answer gives results of the same bits.
+    ``otherwise`` is one that is right for all sizes: a general schedule takes it where ranges do
+    not tell."""
     now = _current.get()
-    if now is None or not now.general:
-        return question()
-    told = now.told(question)
-    return otherwise if told is None else told
+    return question() if now is None or not now.general else now.told(question, otherwise)
 
 
 def is_one(d: Dim) -> bool:

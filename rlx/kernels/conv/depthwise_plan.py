@@ -5,7 +5,9 @@ from __future__ import annotations
 import math
 from itertools import product
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
+from rlx.base.guards import prefers
 from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
 from rlx.codegen.program import Program
@@ -120,6 +122,11 @@ def best_tile(target: KernelTarget, shape: ConvShape, dt: DType) -> tuple[float,
     return min(cycles), tiles[cycles.index(min(cycles))]
 
 
+def _common_tile(target: KernelTarget) -> DepthwiseTile:
+    """A tile for images of any size: as many sums as are at work at once."""
+    return DepthwiseTile(LATENCY if target.registers >= 32 else LATENCY // 2, 2)
+
+
 def cycles(target: KernelTarget, shape: ConvShape, dt: DType) -> float:
     """About the cycles of an output channel of an image."""
     return shape.out[0] * best_tile(target, shape, dt)[0]
@@ -130,8 +137,13 @@ def config_of(
     operands: tuple[OperandKind, ...],
 ) -> ConvDepthwiseConfig:  # fmt: skip
     """The config for a convolution whose input has the type ``source`` where it is read."""
-    tile, lanes = best_tile(target, shape, dt)[1], target.lanes(dt)
-    row = ceil_div(shape.size[2], lanes) if tile.vectors * lanes >= shape.out[2] else 0
+    lanes = target.lanes(dt)
+    tile = prefers(lambda: best_tile(target, shape, dt)[1], otherwise=_common_tile(target))
+
+    def vectors_of_row() -> int:
+        return ceil_div(shape.size[2], lanes) if tile.vectors * lanes >= shape.out[2] else 0
+
+    row = prefers(vectors_of_row, otherwise=0)
     return ConvDepthwiseConfig(
         dt, source, shape.kernel, shape.stride[1:], shape.dilation[1:], shape.low[2], row, tile,
         epilogue, operands,
@@ -163,7 +175,7 @@ def launch(
 
     def cut(count: int, others: int) -> tuple[int, int]:
         """So many, cut into enough tasks: how many a task has, and how many tasks."""
-        each = ceil_div(count, min(count, ceil_div(TASKS, others)))
+        each = ceil_div(count, minimum(count, ceil_div(TASKS, others)))
         return each, ceil_div(count, each)
 
     tasks = shape.images * oz
@@ -183,7 +195,7 @@ def launch(
     )  # fmt: skip
     return Launch(
         tasks,
-        max(1, GRAIN_FLOPS // max(1, work)),
+        maximum(1, GRAIN_FLOPS // maximum(1, work)),
         sizes,
         scratch=lanes * config.dtype.bytes,
     )

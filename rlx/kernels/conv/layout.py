@@ -1,4 +1,5 @@
-"""The two copies before a convolution: input into planes, and weights into blocks.
+"""What is made before a convolution: planes of the input, blocks of the weights, and, where sizes
+are not known, the offsets of the taps.
 
 Planes are as ``plan.py`` says: with padding, a plane for each phase of the stride, and zeros
 between the elements where they are spread. Weights become [groups, blocks of output channels,
@@ -17,9 +18,12 @@ from rlx.codegen.lanes import every
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.conv.plan import ConvShape, Planes, Triple
-from rlx.types import DType, i32
+from rlx.types import DType, i32, i64
 
-__all__ = ["BlocksConfig", "PlanesConfig", "blocks_launch", "emit", "name", "planes_launch"]
+__all__ = [
+    "BlocksConfig", "PlanesConfig", "TapsConfig", "blocks_launch", "emit", "name", "planes_launch",
+    "taps_launch",
+]  # fmt: skip
 
 name = "conv_layout"
 
@@ -50,6 +54,11 @@ class BlocksConfig:
     source: DType
     target: DType
     rows: int
+
+
+@frozen
+class TapsConfig:
+    """The offsets of the taps of a window, which all are arguments."""
 
 
 def planes_launch(
@@ -85,11 +94,45 @@ def blocks_launch(
     return Launch(shape.groups * blocks, grain, sizes)
 
 
-def emit(name: str, config: PlanesConfig | BlocksConfig, target: KernelTarget) -> KernelText:
-    """The kernel of a config; ``planes_launch`` or ``blocks_launch`` gives its sizes."""
+def taps_launch(shape: ConvShape, layout: Planes) -> Launch:
+    """The kernel's buffer are the offsets (i64), as ``Planes.offsets`` gives them."""
+    sizes = (
+        *shape.kernel[1:], *shape.dilation, *shape.stride, *layout.phases[1:], *layout.size,
+    )  # fmt: skip
+    return Launch(shape.taps, shape.taps, sizes)
+
+
+def emit(
+    name: str, config: PlanesConfig | BlocksConfig | TapsConfig, target: KernelTarget
+) -> KernelText:
+    """The kernel of a config; ``planes_launch`` and the like give its sizes."""
+    if isinstance(config, TapsConfig):
+        return _emit_taps(name, target)
     if isinstance(config, BlocksConfig):
         return _emit_blocks(name, config, target)
     return _PlanesEmitter(name, config, target).emit()
+
+
+def _emit_taps(name: str, target: KernelTarget) -> KernelText:
+    k = Kernel(name, target)
+    offsets = k.buffer("offsets", i64)
+    rows, columns = k.size("rows"), k.size("columns")
+    dilation = [k.size(f"dilation{axis}") for axis in "zyx"]
+    stride = [k.size(f"stride{axis}") for axis in "zyx"]
+    phases_y, phases_x = k.size("phases_y"), k.size("phases_x")
+    qz, qy, qx = k.size("plane_z"), k.size("plane_y"), k.size("plane_x")
+
+    def tap(t: Reg) -> None:
+        taps = t / columns / rows, t / columns % rows, t % columns
+        places = [n * d for n, d in zip(taps, dilation, strict=True)]
+        z, y, x = (p / s for p, s in zip(places, stride, strict=True))
+        a, b, c = (p % s for p, s in zip(places, stride, strict=True))
+        phase = (a * phases_y + b) * phases_x + c
+        offset = phase * (qz * qy * qx) + (z * qy + y) * qx + x
+        k.store(k.cast(offset, i64), offsets, t)
+
+    k.parallel(tap)
+    return k.text()
 
 
 def _emit_blocks(name: str, config: BlocksConfig, target: KernelTarget) -> KernelText:

@@ -19,6 +19,7 @@ from typing import Literal
 
 from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
+from rlx.base.guards import prefers
 from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
 from rlx.codegen.program import Program
@@ -159,23 +160,33 @@ def planes(shape: ConvShape, dt: DType, lanes: int, raw: bool) -> Planes | None:
     assert len(phases) == 3
     columns = math.prod(shape.out)
     whole = math.prod(size) * math.prod(phases)
-    if shape.taps == 1 and shape.images > 1 and columns <= FEW_COLUMNS:
-        merged = ceil_div(shape.images * columns, lanes)
-        if merged * 8 <= shape.images * ceil_div(columns, lanes) * 7:
-            return Planes(size, phases, columns, _apart(shape.images * columns, dt), merged=True)
+    if shape.taps == 1 and prefers(lambda: _merged(shape, columns, lanes), otherwise=False):
+        return Planes(size, phases, columns, _apart(shape.images * columns, dt), merged=True)
     plain = all(n == 1 for n in (*shape.stride, *shape.spread)) and not any(shape.low)
-    fits = all(q <= n for q, n in zip(size, shape.size, strict=True))
-    if raw and plain and fits and columns >= lanes:
-        own = math.prod(shape.size)
-        if shape.channels == 1 or _apart(own, dt) == own:
-            return None
+    own = math.prod(shape.size)
+
+    def serves() -> bool:
+        fits = all(q <= n for q, n in zip(size, shape.size, strict=True)) and columns >= lanes
+        return fits and (shape.channels == 1 or _apart(own, dt) == own)
+
+    if raw and plain and prefers(serves, otherwise=False):
+        return None
     channel = _apart(whole, dt)
     return Planes(size, phases, shape.groups * shape.channels * channel, channel)
 
 
+def _merged(shape: ConvShape, columns: int, lanes: int) -> bool:
+    """Whether images side by side fill vectors better."""
+    if shape.images <= 1 or columns > FEW_COLUMNS:
+        return False
+    merged = ceil_div(shape.images * columns, lanes)
+    return merged * 8 <= shape.images * ceil_div(columns, lanes) * 7
+
+
 def _apart(elements: int, dt: DType) -> int:
     """A distance between channels of so many elements that does not crowd few cache sets."""
-    return elements + (64 // dt.bytes if crowded(elements, dt) else 0)
+    apart = prefers(lambda: crowded(elements, dt), otherwise=False)
+    return elements + (64 // dt.bytes if apart else 0)
 
 
 def crowded(elements: int, dt: DType) -> bool:
@@ -236,7 +247,9 @@ def launch(
     blocks = ceil_div(shape.outputs, tile.rows)
 
     others = images * slices * shape.groups
-    deepest = max(layout.offsets(shape)) if shape.taps > 1 else 0
+    deepest = 0
+    for offset in layout.offsets(shape) if shape.taps > 1 else ():
+        deepest = maximum(deepest, offset)
     room = PANEL_BYTES // maximum(1, shape.channels * config.dtype.bytes) - minimum(
         deepest, 4 * pitch
     )

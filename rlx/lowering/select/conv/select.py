@@ -48,8 +48,8 @@ class Convolution:
         blocks = _blocks(lowering, w, node, way, BlocksConfig(node.w.dtype, dt, way.rows))
         result = lowering.result(region.op.results[0])
         count = way.images_at_once(source)
-        for first in range(0, shape.images, count):
-            images = min(count, shape.images - first)
+        for first in [0] if count is shape.images else range(0, shape.images, count):
+            images = count if count is shape.images else min(count, shape.images - first)
             planes, taps, config, launch = way.plan(images_of(source, first, images))
             own = [
                 images_of(v, first, images) if kind == "full" else v

@@ -9,6 +9,7 @@ from typing import Protocol
 import numpy as np
 
 from rlx.base.frozen import frozen
+from rlx.base.guards import prefers
 from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
 from rlx.codegen.program import Program
@@ -28,12 +29,12 @@ from rlx.kernels.conv import (
 from rlx.kernels.conv import (
     planes as conv,
 )
-from rlx.kernels.conv.layout import PlanesConfig
+from rlx.kernels.conv.layout import PlanesConfig, TapsConfig
 from rlx.kernels.conv.plan import Triple, plane_size, tile_of
 from rlx.kernels.conv.planes import AnyConvConfig, ConvConfig, ConvShape, OperandKind, Planes
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.views import View
-from rlx.types import DType
+from rlx.types import DType, i64
 
 __all__ = ["ConvWay", "Layer", "dense_channels", "images_of", "planes_of", "triple", "way_of"]
 
@@ -95,11 +96,14 @@ def way_of(layer: Layer, source: View) -> ConvWay:
     """The way with the least work."""
     target, shape, dt = layer.target, layer.shape, layer.dtype
     if conv_depthwise_plan.suits(shape):
-        rows = shape.size[1] == 1 or source.strides[-2] == shape.size[2]
-        if rows and _as_it_lies(layer, source) and conv_depthwise_across.suits(target, shape, dt):
-            return _DepthwiseAcross(layer)
-        return _Depthwise(layer)
-    if conv_channels_plan.suits(target, shape, dt):
+
+        def across() -> bool:
+            rows = shape.size[1] == 1 or source.strides[-2] == shape.size[2]
+            lies = rows and _as_it_lies(layer, source)
+            return lies and conv_depthwise_across.suits(target, shape, dt)
+
+        return _DepthwiseAcross(layer) if prefers(across, otherwise=False) else _Depthwise(layer)
+    if prefers(lambda: conv_channels_plan.suits(target, shape, dt), otherwise=False):
         if conv_channels_plan.on_images(target, shape, dt) and _raw(source, dt):
             return _OnImages(layer)
         read = conv_channels_plan.read_as(target, shape)
@@ -136,8 +140,7 @@ class _OnPlanes:
         else:
             config = ConvConfig(dt, shape.taps == 1, layer.program, kinds)
             launch = conv.launch(config, target, shape, layout, group)
-        offsets = np.asarray(layout.offsets(read))
-        taps = [] if config.single else [layer.lowering.literal(offsets)]
+        taps = [] if config.single else [_taps(layer.lowering, read, layout)]
         return planes, taps, config, launch
 
 
@@ -247,8 +250,24 @@ def _at_once(layout: Planes | None, layer: Layer) -> int:
     """Images that are copied into planes together; all if none is."""
     if layout is None or layout.merged:
         return layer.shape.images
-    few = PLANES_BYTES // (layout.image * layer.dtype.bytes)
-    return max(1, few, ceil_div(layer.shape.images, MOST_LAUNCHES))
+    images = layer.shape.images
+
+    def some() -> int:
+        least = ceil_div(int(images), MOST_LAUNCHES)
+        return int(max(1, PLANES_BYTES // (layout.image * layer.dtype.bytes), least))
+
+    return prefers(some, otherwise=images)
+
+
+def _taps(lowering: Lowering, shape: ConvShape, layout: Planes) -> View:
+    """The offsets of the taps on planes: a constant, or what a launch makes where they depend on
+    sizes that are not known."""
+    offsets = prefers(lambda: [int(d) for d in layout.offsets(shape)], otherwise=None)
+    if offsets is not None:
+        return lowering.literal(np.asarray(offsets))
+    found = lowering.fresh(i64, (shape.taps,))
+    lowering.launch("conv_layout", TapsConfig(), [found], conv_layout.taps_launch(shape, layout))
+    return found
 
 
 def triple(numbers: tuple[int, ...], fill: int) -> Triple:
@@ -270,8 +289,8 @@ def _raw(source: View, dt: DType) -> bool:
 def dense_channels(v: View) -> bool:
     """Whether the elements of each channel lie dense."""
     sizes = v.shape[2:]
-    found = zip(sizes, v.strides[2:], row_major(sizes), strict=True)
-    return all(n == 1 or s == t for n, s, t in found)
+    found = list(zip(sizes, v.strides[2:], row_major(sizes), strict=True))
+    return prefers(lambda: all(s == t or n == 1 for n, s, t in found), otherwise=False)
 
 
 def planes_of(
