@@ -89,9 +89,11 @@ def prepared(variants: SizedVariants, symbols: Iterable[Symbol]) -> list[SizedVa
     """
     found: dict[SizedVariant, None] = {}
     refused: ShapeError | None = None
-    for sizes in probed(list(symbols)):
+    symbols = list(symbols)
+    alone = all(s.least == s.most for s in symbols)
+    for sizes in probed(symbols):
         try:
-            variant = variants.prepare(sizes)
+            variant = variants.prepare(sizes, alone)
         except ShapeError as e:
             refused = e
             continue

@@ -123,14 +123,13 @@ class Variants(SizedVariants):
         first one, and general ones are not each for one size."""
         return bool(self.found) and not any(v.general and v.pinned for v in self.found)
 
-    def prepare(self, sizes: Mapping[str, int]) -> SizedVariant | None:
-        """Compile what serves sizes, a general variant and, of those that are not too many, one of
-        their own, where that is not there; the one for calls. Raises as the compiles do."""
+    def prepare(self, sizes: Mapping[str, int], alone: bool = False) -> SizedVariant | None:
+        """Compile what serves sizes, a general variant and, where it is worth it or they are
+        ``alone``, a better one; the one for calls. Raises as the compiles do."""
         self._check(sizes)
         with self._called():
             for general in (False, True):
-                wanted = general or len(self.found) < MOST
-                if wanted and self._there(sizes, general) is None:
+                if (general or alone or self._gains) and self._there(sizes, general) is None:
                     self._compiled(sizes, general, "prepared")
         return _clean(super().provide(sizes))
 
@@ -198,10 +197,7 @@ class Variants(SizedVariants):
         if self._asked == process:  # a child of a fork has nothing of what its parent asked for
             return
         general = not variant.general
-        if general:
-            wanted = not any(v.general for v in self.found)
-        else:
-            wanted = not variant.pinned and len(self.found) < MOST
+        wanted = not any(v.general for v in self.found) if general else self._gains
         if not wanted or self._enough:
             return
         mine = ref(self)
@@ -214,6 +210,12 @@ class Variants(SizedVariants):
         self._asked = process
         if not later(work):
             self._asked = 0
+
+    @property
+    def _gains(self) -> bool:
+        """Whether better variants than a general one are worth their compiles: those for one size
+        are not, nor are many."""
+        return len(self.found) < MOST and not any(v.pinned for v in self.found)
 
     def _improve(self, key: tuple[int, ...], general: bool) -> None:
         """Make the general variant that is to serve what others do not, or the one that takes over

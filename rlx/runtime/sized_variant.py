@@ -127,7 +127,10 @@ class SizedVariants:
         with bound_for(self._what, sizes):
             return next((v for v in self.found if v.serves(key)), None)
 
-    prepare = provide
+    def prepare(self, sizes: Mapping[str, int], alone: bool = False) -> SizedVariant | None:
+        """As ``provide``; where variants can be made, also those that calls would have made later.
+        ``alone`` says that sizes are no sample of others."""
+        return self.provide(sizes)
 
     def load(self, variant: SizedVariant, shared: Sequence[Weights]) -> Weights:
         """The weights of a variant's code, which is loaded if it is not yet. ``shared`` are weights
@@ -194,5 +197,3 @@ class ArtifactVariants(SizedVariants):
                 caller(),
             )
         return found
-
-    prepare = provide

@@ -414,3 +414,29 @@ def test_the_cache_keeps_no_variant_for_each_size(
         said = [r.cache for r in f.reports]
     assert sum(c.startswith("miss") for c in said) == 2
     assert said.count("not used: 2 variants are kept") == 2
+
+
+def test_what_is_better_for_one_size_alone_is_not_made() -> None:
+    """A convolution's kernels are chosen by the sizes of images; one variant serves all others."""
+    g = rlx.Graph("images")
+    x = g.input("x", [rlx.Dim("n", 1, 8), 3, "height", "width"])
+    w = np.linspace(-1, 1, 108, dtype=np.float32).reshape(4, 3, 3, 3)
+    g.set_outputs(x.conv(g.param("w", [4, 3, 3, 3], value=w), padding=[(1, 1), (1, 1)]).relu())
+    f = rlx.Session("cpu").compile(g)
+    for n, height, width in ((2, 17, 33), (1, 3, 9), (5, 40, 12), (2, 64, 64)):
+        images = np.random.default_rng(n).standard_normal((n, 3, height, width)).astype(np.float32)
+        dims = {"n": n, "height": height, "width": width}
+        assert _bits(f.run({"x": images})) == _bits(
+            rlx.Session("cpu").compile(g, dims=dims).run({"x": images})
+        )
+        waited()
+    variants = f._variants
+    assert variants is not None
+    assert [(v.general, v.pinned) for v in variants.found] == [(False, True), (True, False)]
+    f.prepare(dims={"n": 1, "height": 32, "width": 32})
+    assert _general(f) == [False, False, True], "for sizes alone there is a better one"
+    artifact = rlx.compile_artifact(g)
+    assert len(artifact.variants) <= 5
+    h = rlx.Session("cpu").load(artifact)
+    images = np.ones((3, 3, 51, 77), np.float32)
+    assert _bits(h.run({"x": images})) == _bits(f.run({"x": images}))

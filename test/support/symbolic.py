@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 
 from rlx.base.dims import Dim, SymDim
-from rlx.compiler.driver import CompileReport, _lock, compile_schedule, lowered
+from rlx.base.giving_way import compiles
+from rlx.compiler.driver import CompileReport, compile_schedule, lowered
 from rlx.compiler.symbolic import SymbolicSchedule, lower_symbolic
 from rlx.errors import FaultError, RlxError
 from rlx.ir.clone import leaves_of
@@ -37,7 +38,7 @@ LABELS = ("ops", "trail", "place", "trails", "sites")
 
 def lower_at(graph: Graph, sizes: Mapping[str, int], general: bool = False) -> SymbolicSchedule:
     """The symbolic schedule of a graph at sizes, for this machine's CPU."""
-    with _lock:
+    with compiles:
         return lower_symbolic(graph, sizes, Compilation(find_target("cpu")), general)
 
 
@@ -55,7 +56,7 @@ def judge(
         if not found.serves(sizes):
             continue
         met += 1
-        with _lock:
+        with compiles:
             wanted = lowered(graph.bind(sizes), Compilation(find_target("cpu")))
         given = bind_schedule(found.schedule, sizes)
         differ = differences(given, wanted)
@@ -68,7 +69,7 @@ def judge(
 def _bits(schedule: Schedule) -> list[bytes] | str:
     """What a schedule computes on some numbers, or how it fails."""
     target = find_target("cpu")
-    with _lock:
+    with compiles:
         artifact = compile_schedule(schedule, target, CompileReport(Compilation(target)))
     executable = Executable(artifact)
     rng = np.random.default_rng(0)
