@@ -129,6 +129,12 @@ class Executable(LoadedCode):
         register(self, self.program.first_launch, lambda: launches()[1])
 
     @property
+    def held_bytes(self) -> int:
+        """About the bytes that it takes besides its weights."""
+        objects = sum(map(len, self.variant.objects.values()))
+        return objects + 2 * len(self.variant.main_words)
+
+    @property
     def launches(self) -> list[Launch]:
         """The launches of a call, in the order in which the runtime numbers them."""
         return self._all_launches()[1]

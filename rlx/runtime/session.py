@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from copy import copy, deepcopy
 from typing import TYPE_CHECKING, Any, Never
@@ -32,6 +31,7 @@ from rlx.runtime.backend import (
     instructions_of,
     signature_of,
 )
+from rlx.runtime.bindings import Bindings
 from rlx.runtime.bound_state import BoundState
 from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import Executable, wrong_count
@@ -51,9 +51,6 @@ if TYPE_CHECKING:
 __all__ = ["CompiledGraph", "Session"]
 
 Array = np.ndarray[Any, Any]
-
-MAX_BINDINGS = 64
-"""Compiled shapes that a graph with symbolic dims keeps; the one unused for longest goes first."""
 
 
 @public
@@ -216,7 +213,7 @@ class CompiledGraph(Uncopied):
         self._lock = lock_of(self)
         self._params: dict[str, Array] = {}
         self._feeds: dict[str, Array] = {}
-        self._bound: OrderedDict[tuple[int, ...], Executable] = OrderedDict()
+        self._bound = Bindings()
         self._symbols = tuple(in_order(graph.symbols))
         self._types = {str(v.name): v.type for v in graph.params}
         self._inputs = [str(v.name) for v in graph.inputs]
@@ -253,9 +250,11 @@ class CompiledGraph(Uncopied):
         a = fixed(check_param(name, typed_array(value, name, t.dtype.name, "param"), t))
         with self._lock:
             self._params[name] = a
-            for key in list(self._bound):
-                if t.bind(dict(zip(self._symbols, key, strict=True))).shape != a.shape:
-                    del self._bound[key]  # it was compiled for a param of another size
+            if not t.is_static:  # what was compiled for a param of another size goes
+                names = self._symbols
+                self._bound.drop(
+                    lambda key: t.bind(dict(zip(names, key, strict=True))).shape != a.shape
+                )
             for weights in self._weights():
                 weights.set_param(name, a)
 
@@ -455,14 +454,10 @@ class CompiledGraph(Uncopied):
         if self._variants is not None and self._changes != self._variants.changes:
             self._changes = self._variants.changes
             self._bound.clear()  # a better variant may serve what another one does
-        if key in self._bound:
-            self._bound.move_to_end(key)
         return self._bound.get(key)
 
     def _kept(self, key: tuple[int, ...], executable: Executable) -> Executable:
-        self._bound[key] = executable
-        while len(self._bound) > MAX_BINDINGS:
-            self._bound.popitem(last=False)
+        self._bound.put(key, executable)
         return executable
 
     def _executable(self, dims: dict[str, int]) -> Executable:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from rlx.base.cached import cached_property
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.executable import Executable, LoadedCode
-from rlx.runtime.launches import launches_of
+from rlx.runtime.launches import Launch, launches_of, register
 from rlx.runtime.weights import Weights
 
 if TYPE_CHECKING:
@@ -50,14 +50,14 @@ class SizedCode(LoadedCode):
         program = self._schedule.bind(sizes)
         if program is None:
             return None
-        return _Bound(self, program, lambda: self._words(sizes))
+        return _Bound(self, program, sizes)
 
-    def _words(self, sizes: Sequence[int]) -> tuple[bytes, int]:
-        """The words of its steps for sizes, and the bytes of the arena."""
+    def variant_at(self, sizes: Sequence[int]) -> Variant:
+        """The variant with the words of its steps for sizes, and the bytes of the arena."""
         bound = self._sizes.bind(sizes)
         assert bound is not None, "it serves them"
         words, (arena, *_) = bound
-        return words, arena
+        return replace(self.variant, arena_bytes=arena, main_words=words, sizes=None)
 
 
 def _ranked(signatures: Sequence[Signature]) -> list[Signature]:
@@ -66,23 +66,33 @@ def _ranked(signatures: Sequence[Signature]) -> list[Signature]:
 
 
 class _Bound(Executable):
-    """Code that is bound to sizes: ``program`` is its schedule for them, and ``words`` give its
-    steps, and the bytes of its arena, for who looks at them."""
+    """Code that is bound to sizes: ``program`` is its schedule for them. What calls need is here,
+    and the rest is the code's: after other work each attribute is read from memory anew."""
 
-    def __init__(
-        self, code: SizedCode, program: _native.Program, words: Callable[[], tuple[bytes, int]]
-    ) -> None:
-        self.__dict__.update(code.__dict__)
-        del self.__dict__["artifact"], self.__dict__["variant"]
-        self._of, self.program = code, program
-        self._variant = variant = cache(partial(_at, code.variant, words))
-        self._all_launches = cache(lambda: launches_of(variant()))
-        self._register()
+    def __init__(self, code: SizedCode, program: _native.Program, sizes: tuple[int, ...]) -> None:
+        self._of, self.program, self._sizes = code, program, sizes
+        self._direct = code._direct
+        # What is registered is no reference to the executable, which would live on by it.
+        register(self, program.first_launch, partial(_launches_at, code, sizes))
+
+    def __getattr__(self, name: str) -> Any:
+        found = self.__dict__[name] = getattr(self.__dict__["_of"], name)
+        return found
+
+    @property
+    def held_bytes(self) -> int:
+        """See ``Executable``: the steps, and a few objects of Python's."""
+        return 2 * len(self._of.variant.main_words) + 4096
+
+    @property
+    def launches(self) -> list[Launch]:
+        """See ``Executable``."""
+        return _launches_at(self._of, self._sizes)
 
     @cached_property
     def variant(self) -> Variant:
         """The variant with the words for these sizes."""
-        return self._variant()
+        return self._of.variant_at(self._sizes)
 
     @cached_property
     def artifact(self) -> Artifact:
@@ -91,6 +101,5 @@ class _Bound(Executable):
         return replace(self._of.artifact, inputs=inputs, outputs=outputs, variants=(self.variant,))
 
 
-def _at(variant: Variant, words: Callable[[], tuple[bytes, int]]) -> Variant:
-    main, arena = words()
-    return replace(variant, arena_bytes=arena, main_words=main, sizes=None)
+def _launches_at(code: SizedCode, sizes: tuple[int, ...]) -> list[Launch]:
+    return launches_of(code.variant_at(sizes))[1]

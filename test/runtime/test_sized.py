@@ -10,6 +10,7 @@ import pytest
 import rlx
 from rlx import knobs
 from rlx.errors import RlxError, ShapeError
+from rlx.runtime import bindings
 from rlx.runtime.background import waited
 
 Array = np.ndarray[Any, Any]
@@ -238,3 +239,20 @@ def test_dims_without_a_limit_are_prepared_as_far_as_memory_goes() -> None:
     assert f.run({"x": _numbers(2, 3, 17, 33)})[0].shape == (2, 3, 17, 33)
     waited()
     assert len(f.variants) == count
+
+
+def test_what_is_kept_takes_no_more_than_so_many_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes that were used last stay, whether a variant or a compile of their own serves them."""
+    for how in ("symbolic", "bound"):
+        with knobs.sizes.scoped(how):
+            f = rlx.Session("cpu").compile(_layers())
+        f.run({"x": _numbers(3, 9, 32)})
+        (one,) = f._bound.values()
+        monkeypatch.setattr(bindings, "LIMIT", 3 * one.held_bytes)
+        for tokens in (10, 11, 12):
+            f.run({"x": _numbers(3, tokens, 32)})
+            f.run({"x": _numbers(3, 9, 32)})
+        assert (3, 9) in f._bound and (3, 10) not in f._bound and len(f._bound) <= 4
+        monkeypatch.setattr(bindings, "LIMIT", 1)
+        f.run({"x": _numbers(3, 14, 32)})
+        assert [*f._bound] == [(3, 14)], "the last one stays"
