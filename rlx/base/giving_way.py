@@ -9,6 +9,8 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
+from traceback import clear_frames
+from typing import Any
 
 __all__ = ["GaveWayError", "Turns", "checkpoint", "compiles", "giving_way"]
 
@@ -70,7 +72,13 @@ class Turns:
         finally:
             self._waiting.pop()
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, kind: object, error: BaseException | None, where: Any) -> None:
+        if isinstance(error, GaveWayError):
+            clear_frames(where)  # what it had begun ends here, and not in another one's turn
+        self.leave()
+
+    def leave(self) -> None:
+        """Let it go."""
         self._lock.release()
 
     def in_child(self) -> None:
@@ -85,6 +93,6 @@ if hasattr(os, "register_at_fork"):
     # A fork waits for the compile at hand: a child could use neither its context nor LLVM's locks.
     os.register_at_fork(
         before=compiles.__enter__,
-        after_in_parent=compiles.__exit__,
+        after_in_parent=compiles.leave,
         after_in_child=compiles.in_child,
     )
