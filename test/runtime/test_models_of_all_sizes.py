@@ -125,3 +125,21 @@ def test_every_variant_has_the_bits_of_a_compile_for_the_sizes(name: str) -> Non
     general = [v for v in f._variants.found if v.general]  # type: ignore[union-attr]
     assert served[True] and not any(v.pinned for v in general), "it is for many sizes"
     assert len(general) <= 4
+
+
+def test_narrow_images_of_any_height_are_written_where_they_lie() -> None:
+    """A depthwise convolution whose rows are shorter than a vector writes nothing behind them."""
+    g = rlx.Graph("narrow")
+    x = g.input("x", [1, 4, Dim("height", 1, 90), 2])
+    g.set_outputs([x.conv(_weight(g, "w", 4, 1, 3, 1), padding=[(1, 1), (0, 0)], groups=4)])
+    f = rlx.Session("cpu").compile(g)
+    f.prepare(dims={"height": (1, 90)})
+    variants = f._variants
+    assert variants is not None
+    variants.found = [v for v in variants.found if v.general]
+    for height in (1, 5, 33):
+        memory, images = np.full(8 * height + 64, 7, np.float32), _numbers(1, 4, height, 2)
+        f.run_into({"x": images}, [memory[: 8 * height].reshape(1, 4, height, 2)])
+        (own,) = rlx.Session("cpu").compile(g, dims={"height": height}).run({"x": images})
+        assert memory[: 8 * height].tobytes() == own.tobytes()
+        np.testing.assert_array_equal(memory[8 * height :], 7)

@@ -138,12 +138,14 @@ def config_of(
 ) -> ConvDepthwiseConfig:  # fmt: skip
     """The config for a convolution whose input has the type ``source`` where it is read."""
     lanes = target.lanes(dt)
-    tile = prefers(lambda: best_tile(target, shape, dt)[1], otherwise=_common_tile(target))
 
-    def vectors_of_row() -> int:
-        return ceil_div(shape.size[2], lanes) if tile.vectors * lanes >= shape.out[2] else 0
+    def best() -> tuple[DepthwiseTile, int]:
+        tile = best_tile(target, shape, dt)[1]
+        whole = tile.vectors * lanes >= shape.out[2]
+        return tile, ceil_div(shape.size[2], lanes) if whole else 0
 
-    row = prefers(vectors_of_row, otherwise=0)
+    # Of whole rows no vector may be empty, which this tile does not see to.
+    tile, row = prefers(best, otherwise=(_common_tile(target), 0))
     return ConvDepthwiseConfig(
         dt, source, shape.kernel, shape.stride[1:], shape.dilation[1:], shape.low[2], row, tile,
         epilogue, operands,
