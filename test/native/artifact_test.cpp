@@ -14,8 +14,10 @@
 
 #include "check.h"
 #include "checksum.h"
+#include "container.h"
 #include "model.h"
 #include "rlx.h"
+#include "step_format.h"
 
 namespace rlx {
 namespace {
@@ -37,7 +39,7 @@ class Writer {
 
   // Steps, after their number of words and the number of the format.
   Writer& block(const Writer& steps) {
-    const Writer whole = Writer().words({1}).words(steps);
+    const Writer whole = Writer().words({kStepsVersion}).words(steps);
     return words({static_cast<int64_t>(whole.bytes.size() / 8)}).words(whole);
   }
 
@@ -66,7 +68,8 @@ std::string raw(float value, int64_t count) {
 
 uint64_t checksum(const std::string& bytes) { return rlx::checksum(bytes.data(), bytes.size()); }
 
-std::string container(const NamedParts& parts, uint32_t format = 7, uint32_t abi = 2) {
+std::string container(const NamedParts& parts, uint32_t format = kArtifactFormat,
+                      uint32_t abi = 2) {
   std::string entries, names, body;
   for (const auto& [name, data] : parts) names += name;
   const size_t start = 64 + 32 * parts.size() + names.size();
@@ -367,9 +370,10 @@ Artifact read(const std::string& file) { return read_artifact(file.data(), file.
 
 TEST(what_is_not_for_this_machine_or_version_is_refused) {
   CHECK_REFUSED("format 5", read(container(parts(), 5)));
-  read(container(parts(), 7, 1));  // the kernels of the first ABI run here too
+  read(container(parts(), kArtifactFormat, 1));  // the kernels of the first ABI run here too
   for (uint32_t abi : {0u, 3u}) {
-    CHECK_REFUSED("runtime ABI " + std::to_string(abi), read(container(parts(), 7, abi)));
+    CHECK_REFUSED("runtime ABI " + std::to_string(abi),
+                  read(container(parts(), kArtifactFormat, abi)));
   }
   CHECK_REFUSED("needs riscv64", Model(read(container(parts("riscv64"))), nullptr));
   const std::string here = machine_name(host_machine());
@@ -516,7 +520,8 @@ TEST(what_is_out_of_range_is_refused_by_name) {
   CHECK_REFUSED("-1 constants of the prologue", read(head(-1, 1)));
   CHECK_REFUSED("3 kernels of the prologue", read(head(0, 3)));
   CHECK_REFUSED("kernel 0, expected one below 0", read(head(0, 0)));
-  const std::string steps = raw(int64_t{1}) + raw(int64_t{2}) + raw(int64_t{3}) + raw(int64_t{3});
+  const std::string steps =
+      raw(kStepsVersion) + raw(int64_t{2}) + raw(int64_t{3}) + raw(int64_t{3});
   NamedParts longer = parts();
   std::string& whole = longer[kVariant].second;
   const size_t main = whole.find(steps);
@@ -525,9 +530,9 @@ TEST(what_is_out_of_range_is_refused_by_name) {
   std::memcpy(&words, whole.data() + main - 8, sizeof words);
   whole.replace(main - 8, 8, raw(words + 1));
   CHECK_REFUSED("a block that does not end here", read(container(longer)));
-  whole.replace(main - 8, 16, raw(words) + raw(int64_t{2}));
-  CHECK_REFUSED("steps of version 2, expected version 1", read(container(longer)));
-  CHECK_REFUSED("kind of step 4", read(changed(kVariant, 1, 4, if_x)));
+  whole.replace(main - 8, 16, raw(words) + raw(kStepsVersion + 1));
+  CHECK_REFUSED("steps of version 3, expected version 2", read(container(longer)));
+  CHECK_REFUSED("kind of step 5", read(changed(kVariant, 1, 5, if_x)));
   CHECK_REFUSED("one of constants/",
                 read(changed(kVariant, kConstant, kParam, raw(kSize) + raw(int64_t{kConstant}))));
   const std::string one = raw(int64_t{1});

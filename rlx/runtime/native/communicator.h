@@ -1,9 +1,9 @@
 /* Communicators: how the ranks of a group exchange memory.
 
-   A communicator is a table of functions in C, so that an engine is a table: threads and processes of
-   a machine (shared_team.h), MPI (mpi_communicator.h), NCCL (nccl_communicator.h), or one of a
-   program's own. Every rank of a group calls the same functions in the same order. Memory that is
-   read and memory that is written do not overlap. Counts are of elements, bytes of one rank's block. */
+   A communicator is a table of functions in C, so that an engine is a table: threads and processes
+   of a machine (shared_team.h), or MPI (mpi_communicator.h). Every rank of a group calls the same
+   functions in the same order. Memory that is read and memory that is written do not overlap. Counts
+   are of elements, bytes of one rank's block. */
 #ifndef RLX_COMMUNICATOR_H
 #define RLX_COMMUNICATOR_H
 

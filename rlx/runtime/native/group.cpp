@@ -84,7 +84,8 @@ int64_t comm_limit_ns() {
 std::string comm_message(int status, const rlx_wait& wait, const Group& group) {
   const std::string of = " of " + std::to_string(group.table.ranks);
   if (status == RLX_COMM_LATE) {
-    const std::string who = wait.late < 0 ? "another rank" : "rank " + std::to_string(wait.late) + of;
+    const std::string who =
+        wait.late < 0 ? "another rank" : "rank " + std::to_string(wait.late) + of;
     return who + " had not come after " + std::to_string(wait.limit_ns / 1000000) + " ms" +
            " (RLX_COMM_TIMEOUT)";
   }

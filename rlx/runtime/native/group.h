@@ -25,8 +25,8 @@ class Group {
   Group(const Group&) = delete;
   Group& operator=(const Group&) = delete;
 
-  // Throws Error unless all ranks run a program whose collectives have this digest. Each asks for one
-  // that it has not asked for before.
+  // Throws Error unless all ranks run a program whose collectives have this digest. Each asks for
+  // one that it has not asked for before.
   void agree(uint64_t digest, rlx_wait wait);
 
   const std::string engine;
@@ -39,8 +39,8 @@ class Group {
 // Axes by name, with the groups along them that this rank is in.
 using Groups = std::vector<std::pair<std::string, std::shared_ptr<Group>>>;
 
-// Binds groups for what this thread runs, or for all of the process that is bound to none of its own.
-// Empty: no longer.
+// Binds groups for what this thread runs, or for all of the process that is bound to none of its
+// own. Empty: no longer.
 void bind_thread(Groups groups);
 void bind_process(Groups groups);
 

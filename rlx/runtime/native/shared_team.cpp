@@ -132,7 +132,9 @@ class Team {
       const int64_t some = std::min(size - at, kChunk);
       put(bytes(in) + at, some, 0);
       if (!meet()) break;
-      for (int32_t from = 0; from < ranks_; ++from) take(from, 0, bytes(out) + from * size + at, some);
+      for (int32_t from = 0; from < ranks_; ++from) {
+        take(from, 0, bytes(out) + from * size + at, some);
+      }
     }
     return end();
   }
