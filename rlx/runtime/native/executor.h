@@ -152,17 +152,7 @@ class Executor {
     return true;
   }
 
-  bool run(const Collective& step) {
-    if (ends()) return false;
-    if (meetings_->run(step, step.source ? at(*step.source) : nullptr, at(step.target), watch_,
-                       frame_.detail)) {
-      return true;
-    }
-    if (watch_ != nullptr && watch_->ended()) return false;
-    frame_.record.code = kFaultCollective;
-    frame_.record.site = step.site;
-    return false;
-  }
+  bool run(const Collective& step);  // apart: it is no part of a call without ranks
 
   bool ends() { return watch_ != nullptr && watch_->ends(); }
 

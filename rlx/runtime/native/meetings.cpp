@@ -79,4 +79,16 @@ bool Meetings::run(const Collective& step, const void* source, void* target, Wat
   return false;
 }
 
+bool Executor::run(const Collective& step) {
+  if (ends()) return false;
+  if (meetings_->run(step, step.source ? at(*step.source) : nullptr, at(step.target), watch_,
+                     frame_.detail)) {
+    return true;
+  }
+  if (watch_ != nullptr && watch_->ended()) return false;
+  frame_.record.code = kFaultCollective;
+  frame_.record.site = step.site;
+  return false;
+}
+
 }  // namespace rlx

@@ -1,6 +1,6 @@
 #include "program.h"
 
-#include <optional>
+#include <memory>
 #include <shared_mutex>
 #include <string>
 #include <utility>
@@ -32,8 +32,8 @@ Program::~Program() = default;
 
 void Program::run(void* const* inputs, void* const* outputs, Watch* watch) {
   const TraceSpan span(TraceKind::kRun, launches_.first);
-  std::optional<Meetings> meetings;
-  if (!collectives_.empty()) meetings.emplace(collectives_, digest_, watch);
+  std::unique_ptr<const Meetings> meetings;
+  if (!collectives_.empty()) meetings = std::make_unique<Meetings>(collectives_, digest_, watch);
   std::unique_ptr<CallFrame> frame = take_frame();
   std::byte** io = frame->bases.data() + first_input_;
   for (size_t i = 0; i < schedule_.inputs.size(); ++i) *io++ = static_cast<std::byte*>(inputs[i]);
@@ -46,17 +46,20 @@ void Program::run(void* const* inputs, void* const* outputs, Watch* watch) {
   }
   frame->record.watch = watch;
   LaunchTime* times = profiling_.load(std::memory_order_relaxed) ? times_.get() : nullptr;
-  Executor(*frame, times, launches_.first, meetings ? &*meetings : nullptr).run(schedule_.main);
+  Executor(*frame, times, launches_.first, meetings.get()).run(schedule_.main);
   together.unlock();
 
   if (watch != nullptr && watch->ended()) throw Interrupted();
   const int64_t code = frame->record.code, site = frame->record.site;
-  const std::string detail = std::move(frame->detail);
-  frame->detail.clear();
   weights_->arenas().give(frame->arena.release());
+  if (code == 0) {
+    frames_.give(frame.release());
+    return;
+  }
+  const std::string detail = std::exchange(frame->detail, {});
   frames_.give(frame.release());
   if (!detail.empty()) throw Fault(code, site, detail, detail);
-  if (code != 0) throw Fault(code, site);
+  throw Fault(code, site);
 }
 
 // A frame that failed with an exception is not given back, so a frame is always whole.
