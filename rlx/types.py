@@ -24,6 +24,7 @@ __all__ = [
     "SymDim",
     "TensorType",
     "broadcast_shapes",
+    "check_one_type",
     "dtype",
     "promote",
 ]
@@ -173,6 +174,13 @@ def dtype(spec: DType | str | Any) -> DType:
         hint = did_you_mean(name, [*DTYPES, *_BY_LONG_NAME])
         raise DTypeError(f"unknown dtype {name!r}{hint}; RLX has {', '.join(DTYPES)}")
     return ours
+
+
+def check_one_type(op: str, *dtypes: DType) -> None:
+    """DTypeError unless the operands of an op all have one element type."""
+    for dt in dtypes[1:]:
+        if dt is not dtypes[0]:
+            raise DTypeError(f"{op} takes operands of one type, found {dtypes[0]} and {dt}")
 
 
 def promote(a: DType, b: DType) -> DType:

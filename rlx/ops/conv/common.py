@@ -14,9 +14,25 @@ from rlx.ir.value import Value
 from rlx.ops.conv.window import Windows, check_counts
 from rlx.ops.movement.movement import listed
 from rlx.ops.pointwise.base import NUMERIC
-from rlx.types import Dim, DType, Offset, bf16, f16, f32
+from rlx.types import Dim, DType, Offset, bf16, check_one_type, f16, f32
 
-__all__ = ["Correlation", "add_bias", "operations"]
+__all__ = ["Correlation", "add_bias", "check_operands", "operations"]
+
+
+def check_operands(op: str, name: str, x: Value, other: Value, groups: int) -> None:
+    """ShapeError or DTypeError unless x and the operand ``name`` can be those of a convolution of
+    one to three spatial axes in as many groups."""
+    if not 3 <= x.rank <= 5 or other.rank != x.rank:
+        raise ShapeError(
+            f"{op} takes x [N, C, spatial axes] with one to three of them, and {name} of the same"
+            f" rank; found {x.type} and {other.type}"
+        )
+    for v in (x, other):
+        if v.dtype not in NUMERIC:
+            raise DTypeError(f"{op} multiplies floats or integers, found {v.dtype}. Cast it first")
+    check_one_type(op, x.dtype, other.dtype)
+    if groups < 1:
+        raise ShapeError(f"{op}: groups must be at least 1, found {groups}")
 
 
 class Correlation(Op):
@@ -47,27 +63,11 @@ class Correlation(Op):
 
     def check(self) -> None:
         """Raise for operands of wrong ranks or types and for attributes that do not fit them."""
-        x, w = self.x, self.w
-        if not 3 <= x.rank <= 5 or w.rank != x.rank:
-            raise ShapeError(
-                f"{self.short} takes x [N, C, spatial axes] with one to three of them, and w of the"
-                f" same rank; found {x.type} and {w.type}"
-            )
-        for v in (x, w):
-            if v.dtype not in NUMERIC:
-                raise DTypeError(
-                    f"{self.short} multiplies floats or integers, found {v.dtype}. Cast it first"
-                )
-        if x.dtype is not w.dtype:
-            raise DTypeError(
-                f"{self.short} takes operands of one type, found {x.dtype} and {w.dtype}"
-            )
+        check_operands(self.short, "w", self.x, self.w, self.groups)
         geometry = {"stride": self.stride, "low": self.low, "high": self.high}
-        check_counts(self.short, x.rank - 2, **geometry, dilation=self.dilation)
+        check_counts(self.short, self.x.rank - 2, **geometry, dilation=self.dilation)
         if any(k == 0 for k in self.taps):
             raise ShapeError(f"{self.short}: the kernel {listed(self.taps)} has no taps")
-        if self.groups < 1:
-            raise ShapeError(f"{self.short}: groups must be at least 1, found {self.groups}")
 
     def per_group(self, count: Dim, what: str) -> Dim:
         """The channels of a group; ShapeError if the groups do not divide them."""

@@ -13,7 +13,7 @@ from rlx.base.dims import as_sizes, is_known, surely_differ
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
-from rlx.ops.conv.common import operations
+from rlx.ops.conv.common import check_operands, operations
 from rlx.ops.conv.conv import Conv, ConvTranspose
 from rlx.ops.conv.window import Windows, check_counts, extent, view_of_windows
 from rlx.ops.matmul.contraction import MatMul
@@ -169,20 +169,7 @@ class ConvWeights(Op, name="mir.conv_weights"):
 
     def infer(self) -> TensorType:
         x, g = self.x, self.g
-        if not 3 <= x.rank <= 5 or g.rank != x.rank:
-            raise ShapeError(
-                f"{self.short} takes x and g [N, C, spatial axes] with one to three of them, found"
-                f" {x.type} and {g.type}"
-            )
-        for v in (x, g):
-            if v.dtype not in NUMERIC:
-                raise DTypeError(
-                    f"{self.short} multiplies floats or integers, found {v.dtype}. Cast it first"
-                )
-        if x.dtype is not g.dtype:
-            raise DTypeError(
-                f"{self.short} takes operands of one type, found {x.dtype} and {g.dtype}"
-            )
+        check_operands(self.short, "g", x, g, self.groups)
         geometry = {"taps": self.taps, "stride": self.stride, "low": self.low}
         check_counts(self.short, x.rank - 2, **geometry, dilation=self.dilation)
         if x.shape[0] != g.shape[0]:
@@ -190,8 +177,6 @@ class ConvWeights(Op, name="mir.conv_weights"):
                 f"{self.short}: x and g have as many images, found {listed(x.shape)} and"
                 f" {listed(g.shape)}"
             )
-        if self.groups < 1:
-            raise ShapeError(f"{self.short}: groups must be at least 1, found {self.groups}")
         for v in (x, g):
             channels = v.shape[1]
             if surely_differ(channels % self.groups, 0):

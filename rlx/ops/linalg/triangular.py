@@ -22,7 +22,7 @@ from rlx.ops.linalg.common import (
     tril,
 )
 from rlx.ops.movement.movement import listed
-from rlx.types import TensorType, broadcast_shapes
+from rlx.types import TensorType, broadcast_shapes, check_one_type
 
 __all__ = [
     "SINGULAR",
@@ -51,8 +51,7 @@ def check_pair(op: Op, a: Value, b: Value, axis: int) -> None:
     rows."""
     m, _ = check_matrices(op, a)
     check_matrices(op, b)
-    if a.dtype is not b.dtype:
-        raise DTypeError(f"{op.short} takes operands of one type, found {a.dtype} and {b.dtype}")
+    check_one_type(op.short, a.dtype, b.dtype)
     if a.shape[:-2] != b.shape[:-2]:
         raise ShapeError(
             f"{op.short}: the batch axes of {listed(a.shape)} and {listed(b.shape)} differ"

@@ -14,7 +14,7 @@ from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.movement.movement import axis_of, listed
 from rlx.ops.pointwise.base import ARITHMETIC, INEXACT
-from rlx.types import Dim, DType, TensorType, bf16, broadcast_shapes, f16
+from rlx.types import Dim, DType, TensorType, bf16, broadcast_shapes, check_one_type, f16
 
 __all__ = ["DotGeneral", "MatMul"]
 
@@ -23,8 +23,7 @@ def _check_dtypes(op: Op, a: DType, b: DType) -> None:
     for dt in (a, b):
         if dt not in ARITHMETIC:
             raise DTypeError(f"{op.short} multiplies numbers, found {dt}. Cast the operand first")
-    if a is not b:
-        raise DTypeError(f"{op.short} takes operands of one type, found {a} and {b}")
+    check_one_type(op.short, a, b)
 
 
 def _accumulator(dt: DType) -> Any:

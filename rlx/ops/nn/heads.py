@@ -13,7 +13,7 @@ from typing import Any
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError, did_you_mean
 from rlx.ir.value import Value
-from rlx.types import FLOATS, Dim, DType, Shape, f32
+from rlx.types import FLOATS, Dim, DType, Shape, check_one_type, f32
 
 __all__ = [
     "canonical",
@@ -136,9 +136,7 @@ def check_floats(op: str, values: Sequence[Value]) -> None:
     if first not in FLOATS:
         takes = ", ".join(d.name for d in FLOATS)
         raise DTypeError(f"{op} takes {takes}; found {first}. Cast the operand first")
-    for v in values[1:]:
-        if v.dtype is not first:
-            raise DTypeError(f"{op} takes operands of one type, found {first} and {v.dtype}")
+    check_one_type(op, *(v.dtype for v in values))
 
 
 def total(parts: Sequence[Value]) -> Value:

@@ -13,7 +13,7 @@ from rlx.ir.value import Value
 from rlx.ops.movement.movement import listed
 from rlx.ops.nn.normalization import AlongAxis
 from rlx.ops.pointwise.cast import in_double, widened
-from rlx.types import TensorType
+from rlx.types import TensorType, check_one_type
 
 __all__ = ["LayerNormGrad", "NormGrad", "RmsNormGrad"]
 
@@ -48,9 +48,7 @@ class NormGrad(AlongAxis):
 
     def infer(self) -> TensorType:
         out, size = super().infer(), self.x.shape[self.axis]
-        if any(v.dtype is not self.x.dtype for v in self.present):
-            found = ", ".join(str(v.type) for v in self.present)
-            raise DTypeError(f"{self.short} takes operands of one type, found {found}")
+        check_one_type(self.short, *(v.dtype for v in self.present))
         if self.g.shape != self.x.shape:
             raise ShapeError(
                 f"{self.short}: g is of the type of x, found {self.g.type} and {self.x.type}"

@@ -9,7 +9,16 @@ from rlx.errors import DTypeError
 from rlx.ir.lift import promoted
 from rlx.ir.op import Op, operand
 from rlx.ir.value import Value
-from rlx.types import COMPLEX, DTYPES, FLOATS, INTS, DType, TensorType, broadcast_shapes
+from rlx.types import (
+    COMPLEX,
+    DTYPES,
+    FLOATS,
+    INTS,
+    DType,
+    TensorType,
+    broadcast_shapes,
+    check_one_type,
+)
 
 __all__ = [
     "ANY", "ARITHMETIC", "INEXACT", "NUMERIC", "ORDERED", "Binary", "Pointwise", "Unary",
@@ -49,14 +58,10 @@ class Pointwise(Op):
 
     def check_dtypes(self, *values: Value) -> None:
         """DTypeError unless all have one element type, and that is one the op takes."""
-        first = values[0].dtype
         for v in values:
             if v.dtype not in self.dtypes:
                 raise unsuitable(self, v.dtype)
-            if v.dtype is not first:
-                raise DTypeError(
-                    f"{self.short} takes operands of one type, found {first} and {v.dtype}"
-                )
+        check_one_type(self.short, *(v.dtype for v in values))
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         """Batched operands keep their new axis in front; lower ranks are padded behind it."""
