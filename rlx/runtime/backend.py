@@ -24,6 +24,7 @@ from rlx.knobs import Knob
 from rlx.precision import Precision
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
+from rlx.targets.gpu import drivers
 from rlx.types import TensorType
 
 if TYPE_CHECKING:
@@ -228,9 +229,7 @@ def _on_device(api: str) -> Registered:
         return DeviceBackend(api)
 
     def missing() -> str:
-        from rlx.targets.gpu.drivers import probe
-
-        return probe(api).why
+        return drivers.probe(api).why
 
     return Registered(made, missing)
 
@@ -238,10 +237,7 @@ def _on_device(api: str) -> Registered:
 _registry: dict[str, Registered] = {
     "cpu": Registered(CpuBackend, _present),
     "interpret": Registered(InterpreterBackend, _present),
-    **{
-        api: _on_device(api)
-        for api in ("vulkan", "gpu", "opencl", "metal", "opengl", "cuda", "rocm")
-    },
+    **{api: _on_device(api) for api, row in drivers.DRIVERS.items() if row.launches},
 }
 
 

@@ -40,7 +40,7 @@ def files_of_absent_drivers() -> set[str]:
         away |= {f"rlx/targets/triton/{name}.py" for name in ("compile", "process")}
     for api in SOFTWARE:
         if not drivers.probe(api).found:
-            module, _, _ = drivers.DRIVERS[api].partition(":")
+            module, _, _ = drivers.DRIVERS[api].opener.partition(":")
             folder = raise_sites.PACKAGE.parent / Path(*module.split(".")).parent
             own = [folder / name for name in ("api.py", "launch.py", "device.py")]
             away |= {str(p.relative_to(raise_sites.PACKAGE.parent)) for p in own}

@@ -8,25 +8,42 @@ import importlib
 import os
 import threading
 from functools import cache
+from typing import TYPE_CHECKING
 
 from rlx import knobs
 from rlx.base.frozen import frozen
 from rlx.errors import DeviceError, did_you_mean
-from rlx.targets.gpu.driver import FORKED, Driver
 
-__all__ = ["DRIVERS", "Probe", "close_drivers", "open_driver", "opened", "probe", "shared_driver"]
+if TYPE_CHECKING:
+    from rlx.targets.gpu.driver import Driver
+
+__all__ = [
+    "DRIVERS", "DriverRow", "Probe", "close_drivers", "open_driver", "opened", "probe",
+    "shared_driver",
+]  # fmt: skip
+
+
+@frozen
+class DriverRow:
+    """What makes the driver of an API, as "module:name". ``launches`` False says that RLX makes
+    kernels for the API and has no driver to launch them: then that name raises DeviceError, and
+    the API is no device of sessions."""
+
+    opener: str
+    launches: bool = True
+
 
 DRIVERS = {
-    "cuda": "rlx.targets.cuda.launch:CudaDriver",
-    "rocm": "rlx.targets.rocm.launch:RocmDriver",
-    "vulkan": "rlx.targets.vulkan.launch:VulkanDriver",
-    "gpu": "rlx.targets.gpu.launch:WebGpuDriver",
-    "opencl": "rlx.targets.opencl.launch:OpenCLDriver",
-    "metal": "rlx.targets.metal.launch:MetalDriver",
-    "opengl": "rlx.targets.opengl.launch:OpenGLDriver",
-    "directx": "rlx.targets.directx.launch:open_directx",
+    "vulkan": DriverRow("rlx.targets.vulkan.launch:VulkanDriver"),
+    "gpu": DriverRow("rlx.targets.gpu.launch:WebGpuDriver"),
+    "opencl": DriverRow("rlx.targets.opencl.launch:OpenCLDriver"),
+    "metal": DriverRow("rlx.targets.metal.launch:MetalDriver"),
+    "opengl": DriverRow("rlx.targets.opengl.launch:OpenGLDriver"),
+    "cuda": DriverRow("rlx.targets.cuda.launch:CudaDriver"),
+    "rocm": DriverRow("rlx.targets.rocm.launch:RocmDriver"),
+    "directx": DriverRow("rlx.targets.directx.launch:open_directx", launches=False),
 }
-"""What makes the driver of each API, and its module."""
+"""The drivers by API, in the order in which devices are listed."""
 
 
 @frozen
@@ -67,6 +84,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_leave_to_the_parent)
 
 
+def _forked(what: str) -> DeviceError:
+    from rlx.targets.gpu.driver import FORKED  # here: the table alone needs no driver
+
+    return DeviceError(FORKED.format(what))
+
+
 def open_driver(api: str) -> Driver:
     """A new driver of an API, for its device here; DeviceError says why if there is none."""
     if api not in DRIVERS:
@@ -77,8 +100,8 @@ def open_driver(api: str) -> Driver:
     global _user  # noqa: PLW0603
     _user = _user or os.getpid()
     if _user != os.getpid():
-        raise DeviceError(FORKED.format(f"{api}: libraries of GPUs were called"))
-    module, _, name = DRIVERS[api].partition(":")
+        raise _forked(f"{api}: libraries of GPUs were called")
+    module, _, name = DRIVERS[api].opener.partition(":")
     return getattr(importlib.import_module(module), name)()
 
 
@@ -104,7 +127,7 @@ def probe(api: str) -> Probe:
     """Whether an API has a device here. A process asks once for each value of RLX_GPU."""
     found = _probe(api, knobs.gpu.get())
     if found.found and _user != os.getpid():
-        return Probe(api, why=FORKED.format(f"{api} ({found.name}): it was opened"))
+        return Probe(api, why=_forked(f"{api} ({found.name}): it was opened").message)
     return found
 
 
