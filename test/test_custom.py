@@ -470,7 +470,7 @@ def test_an_infer_that_is_wrong(infer: Any, error: type[RlxError], match: str) -
 
 
 def test_a_target_without_the_kernel() -> None:
-    from rlx.lowering.base import Compilation
+    from rlx.lowering.compilation import Compilation
     from rlx.lowering.pipeline import PIPELINE, run_passes
     from rlx.targets import find_target
 

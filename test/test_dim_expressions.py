@@ -20,7 +20,6 @@ from rlx.base.dims import (
     Dim,
     LimitError,
     SymDim,
-    align_up,
     bind_dim,
     ceil_div,
     exact_quotient,
@@ -178,8 +177,8 @@ def test_operators_of_ints_and_dims() -> None:
     found = [7 // n, 7 % n, n % 4, *divmod(n, 4), *divmod(7, n), -n, abs(n), abs(-n)]
     wanted = [7 // 3, 7 % 3, 3, 0, 3, 2, 1, -3, 3, 3]
     assert [bind_dim(d, {"n": 3}) for d in found] == wanted
-    assert str(np.int64(7) // n) == "7//n"
-    assert str(align_up(n, 16)) == "16*((n+15)//16)"
+    seven: Any = np.int64(7)
+    assert str(seven // n) == "7//n"
 
 
 # -- ranges ----------------------------------------------------------------------------------

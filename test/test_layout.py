@@ -38,10 +38,10 @@ LAYERS = {
     ),
     "rlx.kernels": (
         "registry", "elementwise", "loop", "fft", "matmul", "sort",
-        "attention", "fallback", "index", "conv", "reduce", "rowwise", "literals",
+        "attention", "fallback", "index", "conv", "reduce", "rowwise",
     ),
     "rlx.lowering": (
-        "report", "compilation", "pass_base", "base", "region", "rules", "select", "locations",
+        "report", "compilation", "pass_base", "functions", "region", "rules", "select", "locations",
         "registry", "passes", "pass_options", "pipeline", "levels", "dump",
     ),
 }  # fmt: skip
@@ -180,15 +180,32 @@ def _statements(body: list[ast.stmt], *, eager: bool) -> Iterator[tuple[ast.stmt
     for node in body:
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield node, eager
-        elif isinstance(node, ast.FunctionDef):
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             yield from _statements(node.body, eager=False)
         elif isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
             yield from _statements(node.orelse, eager=eager)
         else:
             for field in ("body", "orelse", "finalbody"):
                 yield from _statements(getattr(node, field, []), eager=eager)
-            for handler in getattr(node, "handlers", []):
-                yield from _statements(handler.body, eager=eager)
+            for part in (*getattr(node, "handlers", []), *getattr(node, "cases", [])):
+                yield from _statements(part.body, eager=eager)
+
+
+@pytest.mark.parametrize(
+    ("code", "eager"),
+    [
+        ("import a", [True]),
+        ("def f(): import a", [False]),
+        ("async def f(): import a", [False]),
+        ("if x: import a\nelif y: import b\nelse: import c", [True] * 3),
+        ("try: import a\nexcept E: import b\nelse: import c\nfinally: import d", [True] * 4),
+        ("match x:\n case 1: import a\n case _: import b", [True] * 2),
+        ("class C:\n import a\n async def f(self): import b", [True, False]),
+        ("if TYPE_CHECKING: import a\nelse: import b", [True]),
+    ],
+)
+def test_imports_are_found_in_every_statement(code: str, eager: list[bool]) -> None:
+    assert [e for _, e in _statements(ast.parse(code).body, eager=True)] == eager
 
 
 def _targets(node: ast.stmt) -> Iterator[str]:

@@ -16,7 +16,7 @@ from rlx.dialects.context import make_context
 from rlx.errors import GraphError, IRError, NameError
 from rlx.ir.interpreter import interpret
 from rlx.ir.results import Results, by_name
-from rlx.lowering.base import functions, output_names
+from rlx.lowering.functions import functions, output_names
 from rlx.runtime.cache.fingerprint import structure
 from rlx.text import graph_text, parse_graph
 
@@ -41,12 +41,13 @@ def test_numbers_are_names_as_others_are(tmp_path: Path) -> None:
     f = rlx.Session("cpu").compile(g)
     path = tmp_path / "g.rlx"
     rlx.compile_artifact(g).save(path)
-    for found in (
+    runs: list[Any] = [
         f.run(feeds),
         rlx.interpret(g, feeds),
         rlx.interpret(parse_graph(graph_text(g)), feeds),
         rlx.Session("cpu").load(path).run(feeds),
-    ):
+    ]
+    for found in runs:
         assert found["0"].tolist() == found["1"].tolist() == [2, 2]
 
 
@@ -56,7 +57,7 @@ def expected() -> list[Any]:
 
 
 def check(found: Any) -> None:
-    assert isinstance(found, list) and found.names == NAMES
+    assert issubclass(type(found), list) and found.names == NAMES
     for i, (name, value) in enumerate(zip(NAMES, expected(), strict=True)):
         np.testing.assert_allclose(found[name], value, rtol=1e-6)
         assert found[name] is found[i]
@@ -171,7 +172,7 @@ def test_a_list_of_outputs_takes_names_away() -> None:
 
 
 def test_a_copy_of_results_keeps_names() -> None:
-    found = by_name([1, 2], ("a", "b"))
+    found: Any = by_name([1, 2], ("a", "b"))
     for again in (copy.copy(found), copy.deepcopy(found), pickle.loads(pickle.dumps(found))):
         assert again == [1, 2] and again["b"] == 2
     assert found[:1] == [1] and [*found] == [1, 2]

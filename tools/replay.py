@@ -45,7 +45,7 @@ def write_corpus(folder: Path, only: str) -> None:
     from rlx.models.bert import BertConfig, bert_encoder
     from rlx.text import graph_text
     from rlx.types import bf16, f32, i32
-    from support.samples import cases
+    from support.samples import cases  # pyright: ignore[reportMissingImports]
 
     def write(name: str, graph: Any) -> None:
         if only in name:
@@ -101,7 +101,7 @@ def _entry(text: str, target_name: str, context: Any, store: _Store) -> dict[str
     """The digests of a graph's schedule and kernels, or the error of compiling it."""
     from rlx.dialects.context import parse
     from rlx.errors import RlxError
-    from rlx.lowering.base import Compilation
+    from rlx.lowering.compilation import Compilation
     from rlx.lowering.pipeline import planned
     from rlx.targets import find_target
 
@@ -179,7 +179,7 @@ def compare(base: dict[str, Any], now: dict[str, Any]) -> Difference:
     changed: dict[tuple[Kernel, Kernel], set[str]] = {}
     for k in list(added):
         before = by_config.get((k.family, k.target, k.config))
-        if before in gone and before is not None:
+        if before in gone:
             changed[before, k] = gone.pop(before) | added.pop(k)
     both = sorted(base.keys() & now.keys())
     schedules = [g for g in both if base[g].get("schedule") != now[g].get("schedule")]
@@ -207,10 +207,11 @@ def report(d: Difference, base: Path, now: Path, diff: bool) -> Iterator[str]:
         yield f"changed  {after.family:12s} {after.target:14s} {what}, in {_listed(graphs)}"
         if diff:
             name = (lambda k: k.text) if before.text != after.text else (lambda k: k.llvm)
-            texts = [(p / name(k)).read_text("utf-8") for p, k in ((base, before), (now, after))]
-            yield from difflib.unified_diff(
-                *(t.splitlines() for t in texts), "base", "now", lineterm="", n=1
+            old, new = (
+                (p / name(k)).read_text("utf-8").splitlines()
+                for p, k in ((base, before), (now, after))
             )
+            yield from difflib.unified_diff(old, new, "base", "now", lineterm="", n=1)
     for word, kernels in (("added", d.added), ("gone", d.gone)):
         for k, graphs in sorted(kernels.items(), key=lambda item: str(item[0])):
             yield f"{word:8s} {k.family:12s} {k.target:14s} in {_listed(graphs)}"
@@ -271,7 +272,7 @@ def _git(*arguments: str) -> None:
 
 def main(argv: list[str] | None = None) -> int:
     """Compare this checkout with ``--base``; 1 if it differs and ``--check`` is given."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     add = parser.add_argument
     add("--base", default="main", help="the revision to compare with")
     add("--only", default="", help="the graphs whose names hold this")

@@ -23,7 +23,6 @@ __all__ = [
     "Dim",
     "LimitError",
     "SymDim",
-    "align_up",
     "as_dim",
     "as_size",
     "as_sizes",
@@ -445,11 +444,6 @@ def _within(rest: Dim, part: SymDim) -> bool:
 def ceil_div(whole: D, part: D) -> D:
     """The quotient, rounded up."""
     return -(-whole // part)
-
-
-def align_up(d: D, multiple: int) -> D:
-    """The least multiple of a number above 0 that is no less than ``d``."""
-    return -(-d // multiple) * multiple
 
 
 # -- minima and maxima ---------------------------------------------------------------------

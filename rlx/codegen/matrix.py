@@ -58,11 +58,6 @@ class Matrix:
         """The transposed matrix: the same elements, to be read one by one."""
         return Matrix(self.k, self.buffer, self.base, self.step, self.stride)
 
-    def rows_from(self, first: Index) -> Matrix:
-        """The matrix without the rows before ``first``."""
-        base = self.base + first * self.stride
-        return Matrix(self.k, self.buffer, base, self.stride, self.step)
-
     def _place(self, i: Index, j: Index) -> Index:
         row = i * self.stride if self.stride != 1 else i
         return self.base + row + (j * self.step if self.step != 1 else j)

@@ -47,7 +47,7 @@ class Step:
     @staticmethod
     def argument(at: int, of: int, dt: DType) -> Step:
         """A step without operands, whose value the launch brings: in its words from number ``at``
-        on, of ``of`` in all (``rlx.kernels.literals``)."""
+        on, of ``of`` in all (``rlx.lowering.select.literals``)."""
         return Step(_ARGUMENT, (), (), dt, (("at", at), ("of", of)))
 
     @property

@@ -8,12 +8,14 @@ RLX: errors instead of panics, values instead of node numbers, options by name.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import did_you_mean
 
-__all__ = ["AREAS", "MODULES", "NAMES", "Name", "of_module"]
+__all__ = ["AREAS", "MODULES", "NAMES", "Name", "exports", "of_module"]
 
 
 @frozen
@@ -272,11 +274,20 @@ NAMES: dict[str, Name] = {name: row for names in AREAS.values() for name, row in
 """All names."""
 
 
+def _names_of(module: str) -> list[str]:
+    return [n for area in MODULES[module] for n in AREAS[area]]
+
+
 def of_module(module: str, name: str) -> Any:
     """What a name of a module of the original's module map stands for; AttributeError for a name
     that it has not."""
-    names = [n for area in MODULES[module] for n in AREAS[area]]
+    names = _names_of(module)
     if name not in names:
         hint = "" if name.startswith("__") else did_you_mean(name, names)
         raise AttributeError(f"module 'rlx.{module}' has no attribute {name!r}{hint}")
     return NAMES[name].load()
+
+
+def exports(module: str) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """``__all__``, ``__getattr__`` and ``__dir__`` of a module that has such names alone."""
+    return _names_of(module), partial(of_module, module), lambda: _names_of(module)

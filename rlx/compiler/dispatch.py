@@ -141,8 +141,7 @@ def analyze_dispatch(
     if rest.outputs:
         GraphModule.of(rest).through(GraphStage.LIR, compilation)
     left = [(r.number, r.kind) for r in found]
-    shown = f"{target.name}:{target.features.name}"
-    return replace(compilation.dispatch, target=shown, still_unsupported=left)
+    return replace(compilation.dispatch, target=target.spec, still_unsupported=left)
 
 
 def _without(graph: Graph, left_out: set[Op]) -> Graph:

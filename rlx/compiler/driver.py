@@ -22,8 +22,7 @@ from rlx.ir.graph import Graph
 from rlx.kernels.fallback.foreign import CustomConfig
 from rlx.kernels.loop import emit as loop
 from rlx.kernels.registry import emit_kernel
-from rlx.lowering.base import Compilation, Options
-from rlx.lowering.compilation import CompileReport
+from rlx.lowering.compilation import Compilation, CompileReport, Options
 from rlx.lowering.dump import dump_levels
 from rlx.lowering.locations import Places, numbered
 from rlx.lowering.passes.lir_reader import read_schedule

@@ -23,7 +23,8 @@ from rlx.ir.graph import Graph
 from rlx.text import graph_text, parse_graph
 
 if TYPE_CHECKING:
-    from rlx.lowering.base import Compilation, Pass
+    from rlx.lowering.compilation import Compilation
+    from rlx.lowering.pass_base import Pass
 
 __all__ = [
     "FusionPolicy",
@@ -32,7 +33,6 @@ __all__ = [
     "HirModule",
     "LirModule",
     "MirModule",
-    "options_of",
 ]
 
 
@@ -100,11 +100,11 @@ class GraphModule:
         CPU. ``options`` are those of ``rlx.lowering.compilation.Options``. UnsupportedError for a
         level before this one; what a compile raises.
         """
-        from rlx.lowering.base import Compilation
+        from rlx.lowering.compilation import Compilation, Options
         from rlx.targets import find_target
 
         name = target or self.target or "cpu"
-        compilation = Compilation(find_target(name), options_of(options))
+        compilation = Compilation(find_target(name), Options.of(options))
         return self.through(_stage(stage), compilation)
 
     def through(self, stage: GraphStage, compilation: Compilation) -> GraphModule:
@@ -125,7 +125,7 @@ class GraphModule:
         goal = stage or self.stage
         target = ""
         if goal in (GraphStage.FUSED, GraphStage.LIR):
-            target = f"{compilation.target.name}:{compilation.target.features.name}"
+            target = compilation.target.spec
         with make_context() as context:
             module = run_passes(parse(self.located, context), passes, compilation)
             return _module(goal, module, self.name, target, self.values)
@@ -208,10 +208,3 @@ def _module(
     name = ir.StringAttr(attrs["rlx.graph"]).value if "rlx.graph" in attrs else default
     located = module.operation.get_asm(enable_debug_info=True)
     return _CLASSES[stage](name, str(module), located, target, values)
-
-
-def options_of(options: Mapping[str, Any]) -> Any:
-    """Options by name, as a user gives them; GraphError for one that there is not."""
-    from rlx.lowering.base import Options
-
-    return Options.of(options)

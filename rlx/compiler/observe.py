@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from rlx.base.frozen import frozen
-from rlx.compiler.graph_module import GraphModule, options_of
+from rlx.compiler.graph_module import GraphModule
 from rlx.errors import GraphError
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
@@ -62,7 +62,7 @@ def inspect_pipeline(
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
     from rlx.inspect.modules import list_module
-    from rlx.lowering.base import Compilation
+    from rlx.lowering.compilation import Compilation, Options
     from rlx.lowering.levels import lower
     from rlx.targets import find_target
 
@@ -77,7 +77,7 @@ def inspect_pipeline(
         )
     if compilation is None:
         named: Any = target
-        compilation = Compilation(find_target(named), options_of(options))
+        compilation = Compilation(find_target(named), Options.of(options))
     bound = graph if dims is None else graph.bind(dims)
     for v in (*bound.inputs, *bound.params):
         located(lambda t: t.static_shape)(v.type)

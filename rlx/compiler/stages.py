@@ -9,6 +9,7 @@ compiled = rlx.Session("cpu").compile_module(p.plan_lir(fused))
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import field, replace
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, get_args, get_type_hints
@@ -118,9 +119,9 @@ class CompilePipeline:
 
     def with_options(self, **changed: Any) -> CompilePipeline:
         """The same with some options changed (``Options``)."""
-        options = Options.of({**vars(self.options), **changed})
-        name = f"{self.target.name}:{self.target.features.name}"
-        return CompilePipeline(name, options, supported_ops=self.claim)
+        made = copy(self)
+        made.options = Options.of({**vars(self.options), **changed})
+        return made
 
     def with_supported_ops(self, names: Iterable[str]) -> CompilePipeline:
         """The same, whose graphs are first rewritten to some ops."""

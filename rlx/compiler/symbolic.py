@@ -21,8 +21,7 @@ from rlx.errors import UnsupportedError
 from rlx.ir.clone import rebuild
 from rlx.ir.graph import Graph, symbols_of
 from rlx.ir.value import Value
-from rlx.lowering.base import Compilation, Options
-from rlx.lowering.compilation import CompileReport
+from rlx.lowering.compilation import Compilation, CompileReport, Options
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.cache.objects import Shelf
 from rlx.schedule.bind import bind_schedule

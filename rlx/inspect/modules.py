@@ -24,7 +24,7 @@ from rlx.inspect.listing import (
 )
 from rlx.ir.op import Op
 from rlx.ir.value import Value
-from rlx.lowering.base import functions
+from rlx.lowering.functions import functions
 from rlx.lowering.passes.lir_text import memory_types
 from rlx.schedule.plan import Schedule
 from rlx.schedule.steps import KINDS, Launch, Place, Step, launches

@@ -146,12 +146,6 @@ class Decoder:
                 f"position {int(rows.positions.max())} is beyond the context of {self.context}"
             )
 
-    def copy_page(self, source: int, target: int) -> None:
-        """Copy keys and values of all layers from one page to another."""
-        size = self.cache.page_size
-        for state in self._state.values():
-            state[target * size : (target + 1) * size] = state[source * size : (source + 1) * size]
-
 
 def _ready(session: Session, made: StepGraph, bar: Progress) -> CompiledGraph:
     """A graph compiled, with its params set."""

@@ -91,8 +91,3 @@ class Engine(Protocol):
         """Write keys and values of the rows into their pages, and return the logits of those that
         want them: f32 ``[wanted, vocab]``."""
         ...
-
-    def copy_page(self, source: int, target: int, /) -> None:
-        """Copy keys and values of all layers from one page to another, for a sequence that goes on
-        in a page that others hold too."""
-        ...

@@ -1,4 +1,4 @@
-"""Common parts of passes."""
+"""The functions of a module: by name, their ops counted, what marks arguments and outputs."""
 
 from __future__ import annotations
 
@@ -7,14 +7,9 @@ from collections import Counter
 from rlx._mlir import ir
 from rlx.dialects.bridge import place_of
 from rlx.errors import IRError
-from rlx.lowering.compilation import Compilation, Options
-from rlx.lowering.pass_base import Pass, RulePass
 from rlx.text.elements import OUTPUT
 
-__all__ = [
-    "Compilation", "Options", "Pass", "RulePass", "argument_marks", "functions", "op_counts",
-    "output_names",
-]  # fmt: skip
+__all__ = ["argument_marks", "functions", "op_counts", "output_names"]
 
 
 def functions(module: ir.Module) -> dict[str, ir.Operation]:

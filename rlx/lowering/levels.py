@@ -5,7 +5,9 @@ from __future__ import annotations
 from rlx._mlir import ir
 from rlx.dialects.control import is_composite
 from rlx.errors import UnsupportedError
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import functions
+from rlx.lowering.pass_base import Pass
 from rlx.lowering.pipeline import PIPELINE, STAGES, Observer, run_passes
 
 __all__ = ["level_of", "lower", "passes_between", "passes_to"]

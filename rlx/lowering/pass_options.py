@@ -11,7 +11,7 @@ from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
 from rlx.errors import PassError, did_you_mean
-from rlx.lowering.base import Pass, RulePass
+from rlx.lowering.pass_base import Pass, RulePass
 
 __all__ = ["make_pass", "option_names", "option_text", "without_rules"]
 

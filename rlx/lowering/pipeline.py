@@ -11,7 +11,8 @@ from typing import TypeAlias
 
 from rlx._mlir import ir, mlir_errors
 from rlx.errors import IRError, PassError
-from rlx.lowering.base import Compilation, Pass
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.pass_base import Pass
 from rlx.lowering.pass_options import make_pass
 from rlx.lowering.passes.mir_to_lir import MirToLir
 from rlx.lowering.region import Regions

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlx.errors import PassError, did_you_mean
 
 if TYPE_CHECKING:
-    from rlx.lowering.base import Pass
+    from rlx.lowering.pass_base import Pass
 
 __all__ = ["PASSES", "pass_class"]
 

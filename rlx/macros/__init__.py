@@ -2,16 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
+from rlx.compat.names import exports
 
-from rlx.compat.names import AREAS, MODULES, of_module
-
-__all__ = [n for area in MODULES["macros"] for n in AREAS[area]]  # pyright: ignore[reportUnsupportedDunderAll]
-
-
-def __getattr__(name: str) -> Any:
-    return of_module("macros", name)
-
-
-def __dir__() -> list[str]:
-    return __all__
+__all__, __getattr__, __dir__ = exports("macros")

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from rlx.compiler.graph_module import GraphModule
-    from rlx.lowering.base import Options
+    from rlx.lowering.compilation import Options
     from rlx.precision.rewrite import PrecisionReport
     from rlx.runtime.devices.device_array import DeviceArray
     from rlx.runtime.profile import Profile

@@ -61,3 +61,8 @@ class Target:
     def communicates(self) -> bool:
         """Whether what runs the steps has communicators, for collectives."""
         return self.kernels.serial
+
+    @property
+    def spec(self) -> str:
+        """The target and its features as ``find_target`` reads them: "cuda:sm_90"."""
+        return f"{self.name}:{self.features.name}"

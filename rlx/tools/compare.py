@@ -21,7 +21,7 @@ from rlx.errors import RlxError
 from rlx.ir.graph import Graph
 from rlx.ir.interpreter import interpret
 from rlx.ir.op import Op
-from rlx.lowering.base import Compilation, Options
+from rlx.lowering.compilation import Compilation, Options
 from rlx.lowering.levels import passes_between
 from rlx.runtime.session import Session
 from rlx.targets import TARGETS, find_target

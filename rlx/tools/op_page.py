@@ -11,7 +11,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.op import REQUIRED, Attr, Op, type_of
 from rlx.ir.value import Value
 from rlx.kernels.registry import families_on
-from rlx.lowering.base import Compilation
+from rlx.lowering.compilation import Compilation
 from rlx.lowering.pipeline import planned
 from rlx.lowering.report import DispatchReport
 from rlx.ops.control.control import Control

@@ -10,8 +10,10 @@ from rlx.dialects import control
 from rlx.dialects.bridge import is_mir, place_of
 from rlx.errors import IRError, RlxError, UnsupportedError
 from rlx.kernels.registry import emit_kernel
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import functions
 from rlx.lowering.levels import level_of, passes_to
+from rlx.lowering.pass_base import Pass
 from rlx.lowering.passes.lir_reader import read_schedule
 from rlx.lowering.pipeline import run_passes
 from rlx.schedule.plan import KernelRef

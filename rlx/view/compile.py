@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from rlx._mlir import ir
 from rlx.base.frozen import frozen
 from rlx.kernels.registry import emit_kernel
-from rlx.lowering.base import Compilation, functions
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import functions
 from rlx.lowering.levels import lower
 from rlx.lowering.passes.lir_reader import read_schedule
 from rlx.lowering.report import ArenaBuffer
@@ -128,7 +129,7 @@ def watch(
     missed = [provenance.source(*m.location) for m in compilation.fusion.missed]
     source = source_level(provenance, dict([parsed] if parsed else []))
     return CompileView(
-        title, f"{compilation.target.name}:{compilation.target.features.name}", [source, *levels],
+        title, compilation.target.spec, [source, *levels],
         provenance.origins, kernels, [nodes[k.name] for k in kernels], main,
         _buffers(compilation.arena, main), schedule.arena_bytes, schedule.packed_bytes,
         compilation, missed,

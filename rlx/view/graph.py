@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from rlx.compiler.graph_module import options_of
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
 
@@ -32,12 +31,12 @@ def inspect_html(
     """
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
-    from rlx.lowering.base import Compilation
+    from rlx.lowering.compilation import Compilation, Options
     from rlx.targets import find_target
     from rlx.view.compile import watch
     from rlx.view.page import page
 
-    compilation = Compilation(find_target(target), options_of(options))
+    compilation = Compilation(find_target(target), Options.of(options))
     bound = graph.bind(dims) if dims else graph
     context = make_context()
     with context:

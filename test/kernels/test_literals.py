@@ -17,8 +17,8 @@ from rlx.ir.graph import Graph
 from rlx.ir.interpreter import interpret
 from rlx.ir.value import Value
 from rlx.kernels.elementwise.emit import launch
-from rlx.kernels.literals import lifted, words_of
 from rlx.kernels.registry import emit_kernel
+from rlx.lowering.select.literals import lifted, words_of
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.executable import Executable
 from rlx.targets import find_target

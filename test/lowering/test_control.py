@@ -1,12 +1,14 @@
 """Schedules with structured control, from LIR text to a native run."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
 from rlx.compiler.driver import CompileReport, compile_schedule
 from rlx.dialects.context import parse
 from rlx.errors import FaultError, IRError, UnsupportedError
-from rlx.lowering.base import Compilation
+from rlx.lowering.compilation import Compilation
 from rlx.lowering.passes.lir_reader import read_schedule
 from rlx.runtime.executable import Executable
 from rlx.schedule.steps import For, If, Launch, Place
@@ -110,7 +112,7 @@ def run(x: int, *body: str) -> int:
 
 
 @pytest.mark.parametrize(("x", "expected"), [(5, 12), (30, 34)])
-def test_if_reads_its_bool_when_it_runs(x, expected):
+def test_if_reads_its_bool_when_it_runs(x: Any, expected: Any):
     assert run(x, LESS, TEST, f"scf.if %more {{ {DOUBLE} }} else {{ {ADD3} }}") == expected
 
 
@@ -120,7 +122,7 @@ def test_if_without_else():
 
 
 @pytest.mark.parametrize(("x", "expected"), [(0, 22), (19, 20), (40, 41)])
-def test_while_tests_before_each_round(x, expected):
+def test_while_tests_before_each_round(x: Any, expected: Any):
     assert run(x, *while_(ADD3)) == expected
 
 
@@ -170,7 +172,7 @@ def test_a_view_moves_with_the_round():
 
 
 @pytest.mark.parametrize(("mark", "expected"), [("", 5), (" {lir.reverse}", 6)])
-def test_a_reverse_loop_counts_down(mark, expected):
+def test_a_reverse_loop_counts_down(mark: Any, expected: Any):
     *loop, end = for_(COUNT, DOUBLE, call("add", "%y", "%round", "%y"))
     assert run(0, *bounds(0, 2, 1), *loop, end + mark) == expected
 
@@ -218,7 +220,7 @@ def test_facts_of_a_launch_are_checked():
         ("line = 7 : i64", 'line = "7"', 'line is "7", expected a IntegerAttr'),
     ],
 )
-def test_facts_of_the_module_are_checked(right, wrong, message):
+def test_facts_of_the_module_are_checked(right: Any, wrong: Any, message: str):
     text = module(ADD3)
     assert right in text
     with pytest.raises(IRError) as caught:
@@ -284,7 +286,7 @@ def test_a_structured_prologue_step_follows_the_params_of_its_launches():
         ),
     ],
 )
-def test_malformed_control_is_refused(body, error, message):
+def test_malformed_control_is_refused(body: Any, error: Any, message: str):
     with pytest.raises(error, match=message) as caught:
         read_schedule(parse(module(*body)))
     assert caught.value.location is not None

@@ -12,7 +12,7 @@ import rlx
 from rlx._mlir import ir
 from rlx.dialects.context import make_context
 from rlx.dialects.export import to_mlir
-from rlx.lowering.base import Compilation
+from rlx.lowering.compilation import Compilation
 from rlx.lowering.passes import simplify
 from rlx.lowering.pipeline import named, run_passes
 from rlx.lowering.rules import Rule

@@ -12,7 +12,7 @@ from rlx.errors import UnsupportedError
 from rlx.ir.clone import rebuild
 from rlx.ir.graph import Graph
 from rlx.ir.op import Op
-from rlx.lowering.base import Compilation
+from rlx.lowering.compilation import Compilation
 from rlx.models.bert import BertConfig, bert_encoder
 from rlx.ops.sugar import concat
 from rlx.targets import find_target

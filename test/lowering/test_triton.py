@@ -12,7 +12,7 @@ from rlx.dialects.context import make_context
 from rlx.dialects.export import to_mlir
 from rlx.ir.interpreter import interpret
 from rlx.knobs import triton as triton_knob
-from rlx.lowering.base import Compilation, Options
+from rlx.lowering.compilation import Compilation, Options
 from rlx.lowering.pipeline import PIPELINE, run_passes
 from rlx.lowering.select.triton import _start
 from rlx.lowering.select.views import Memory, Rounds, View
@@ -40,12 +40,12 @@ def test_a_layer_of_a_transformer(dt: str) -> None:
     g = block(dt)
     kind = DTYPES[dt].numpy
     values = {
-        v.name: (rng.uniform(-1, 1, v.type.static_shape) / 4).astype(kind)
+        str(v.name): (rng.uniform(-1, 1, v.type.static_shape) / 4).astype(kind)
         for v in [*g.inputs, *g.params]
     }
     f = compiled(g)
     for p in g.params:
-        f.set_param(p.name, values[p.name])
+        f.set_param(str(p.name), values[str(p.name)])
     (found,) = f.run({"x": values["x"]})
     (wanted,) = interpret(g, values)
     np.testing.assert_allclose(found.astype(np.float32), wanted.astype(np.float32), 0.02, 0.02)

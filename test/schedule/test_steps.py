@@ -13,7 +13,7 @@ from rlx.compiler.driver import compile_graph
 from rlx.dialects.context import make_context
 from rlx.dialects.export import to_mlir
 from rlx.errors import ToolchainError
-from rlx.lowering.base import Compilation
+from rlx.lowering.compilation import Compilation
 from rlx.lowering.passes.lir_reader import read_schedule
 from rlx.lowering.passes.lir_text import module_of
 from rlx.lowering.pipeline import planned

@@ -26,7 +26,7 @@ from rlx.ir.graph import Graph
 from rlx.kernels.fallback import emit as common
 from rlx.kernels.fallback.emit import CommonConfig
 from rlx.kernels.registry import emit_kernel
-from rlx.lowering.base import Compilation, Options
+from rlx.lowering.compilation import Compilation, Options
 from rlx.lowering.pipeline import planned
 from rlx.targets.base import Target
 from rlx.types import DType, f16, f32, i64

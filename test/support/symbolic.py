@@ -23,7 +23,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.op import Op
 from rlx.ir.replay import replay
 from rlx.ir.value import Value
-from rlx.lowering.base import Compilation
+from rlx.lowering.compilation import Compilation
 from rlx.runtime.executable import Executable
 from rlx.schedule.bind import bind_schedule
 from rlx.schedule.plan import Schedule

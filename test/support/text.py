@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlx._mlir import ir, mlir_errors, run_pipeline
 from rlx.dialects.context import make_context, parse
 from rlx.errors import IRError
-from rlx.lowering.base import Compilation
+from rlx.lowering.compilation import Compilation
 from rlx.lowering.levels import passes_to
 from rlx.lowering.pipeline import named
 from rlx.targets import find_target

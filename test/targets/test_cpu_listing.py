@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from rlx.ir.graph import Graph
-from rlx.lowering.base import Compilation
+from rlx.lowering.compilation import Compilation
 from rlx.targets import find_target
 from rlx.view.compile import watch
 

@@ -4,10 +4,11 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from rlx.lowering.base import Pass
+from rlx.lowering.pass_base import Pass
 from rlx.lowering.pipeline import PIPELINE
 from rlx.lowering.registry import PASSES
 from rlx.tools import opt, stages
@@ -23,11 +24,11 @@ func.func @main(%x: tensor<1x4xf32> {rlx.input = "x"}, %w: tensor<4x2xf32> {rlx.
 
 
 @pytest.fixture
-def rlx_opt(tmp_path, capsys, monkeypatch):
+def rlx_opt(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     """A function from text and flags to (exit code, stdout, stderr)."""
     monkeypatch.setenv("RLX_CPU", "x86-64-v3")
 
-    def run(text, *flags):
+    def run(text: str, *flags: Any):
         path = tmp_path / "input.mlir"
         path.write_bytes(text.encode() if isinstance(text, str) else text)
         code = opt.main([str(path), *flags])
@@ -54,13 +55,13 @@ def test_help_and_version_import_no_mlir():
         assert done.returncode == 0, done.stderr.decode()
 
 
-def test_success_prints_ir_and_nothing_else(rlx_opt):
+def test_success_prints_ir_and_nothing_else(rlx_opt: Any):
     code, out, err = rlx_opt(HELLO, "--emit=lir")
     assert (code, err) == (0, "")
     assert out.startswith("module attributes") and out.endswith("}\n")
 
 
-def test_reports_go_to_stderr(rlx_opt):
+def test_reports_go_to_stderr(rlx_opt: Any):
     _, plain, _ = rlx_opt(HELLO, "--emit=lir")
     code, out, err = rlx_opt(HELLO, "--emit=lir", "--report", "--mlir-timing")
     assert (code, out) == (0, plain)
@@ -68,7 +69,7 @@ def test_reports_go_to_stderr(rlx_opt):
     assert "%)  hoist" in err
 
 
-def test_malformed_text_names_the_place_and_the_remedy(rlx_opt):
+def test_malformed_text_names_the_place_and_the_remedy(rlx_opt: Any):
     code, out, err = rlx_opt(HELLO.replace("mir.matmul", "mir.matmull"))
     assert (code, out) == (1, "")
     first, line, caret, remedy = err.splitlines()[:4]
@@ -78,7 +79,7 @@ def test_malformed_text_names_the_place_and_the_remedy(rlx_opt):
     assert remedy.strip() == "help: no op is called mir.matmull; did you mean 'mir.matmul'?"
 
 
-def test_a_refused_op_says_what_was_found_and_expected(rlx_opt):
+def test_a_refused_op_says_what_was_found_and_expected(rlx_opt: Any):
     code, out, err = rlx_opt(HELLO.replace("%w) : (tensor<1x4xf32>", "%x) : (tensor<1x4xf32>"))
     assert (code, out) == (1, "")
     assert "input.mlir:4:" in err and "tensor<1x4xf32>" in err and "tensor<4x2xf32>" in err
@@ -86,7 +87,7 @@ def test_a_refused_op_says_what_was_found_and_expected(rlx_opt):
     assert code == 1 and "input.mlir:4:" in err
 
 
-def test_every_cut_of_a_module_is_refused_or_read(rlx_opt):
+def test_every_cut_of_a_module_is_refused_or_read(rlx_opt: Any):
     for length in range(0, len(HELLO) - 2, 7):
         code, _, err = rlx_opt(HELLO[:length])
         assert code in (0, 1) and "Traceback" not in err
@@ -104,13 +105,13 @@ def test_every_cut_of_a_module_is_refused_or_read(rlx_opt):
         (b"// " + b"(" * 1000 + b'\nmodule attributes {a = "((((', "error: expected"),
     ],
 )
-def test_garbage_is_refused(rlx_opt, data, message):
+def test_garbage_is_refused(rlx_opt: Any, data: Any, message: str):
     code, out, err = rlx_opt(data)
     assert (code, out) == (1, "")
     assert message in err
 
 
-def test_brackets_in_strings_and_comments_are_no_nesting(rlx_opt):
+def test_brackets_in_strings_and_comments_are_no_nesting(rlx_opt: Any):
     text = "// " + "(" * 1000 + '\nmodule attributes {rlx.a = "' + "[" * 1000 + '"} {}'
     assert rlx_opt(text)[0] == 0
 
@@ -147,7 +148,7 @@ def test_brackets_in_strings_and_comments_are_no_nesting(rlx_opt):
         (["--explain=fuze"], "is called 'fuze'; did you mean 'fuse'?"),
     ],
 )
-def test_wrong_usage_is_2(rlx_opt, flags, message):
+def test_wrong_usage_is_2(rlx_opt: Any, flags: Any, message: str):
     code, out, err = rlx_opt(HELLO, *flags)
     assert (code, out) == (2, "")
     assert message in err and err.count("\n") == 1
@@ -193,13 +194,13 @@ REPRODUCER = """
         ),
     ],
 )
-def test_flags_that_the_input_does_not_fit(rlx_opt, text, flags, message):
+def test_flags_that_the_input_does_not_fit(rlx_opt: Any, text: str, flags: Any, message: str):
     code, out, err = rlx_opt(text, *flags)
     assert (code, out) == (1, "")
     assert message in err and "Traceback" not in err
 
 
-def test_a_missing_file_is_1(capsys):
+def test_a_missing_file_is_1(capsys: pytest.CaptureFixture[str]):
     assert opt.main(["no-such-file.mlir"]) == 1
     assert capsys.readouterr() == ("", "rlx-opt: no-such-file.mlir: No such file or directory\n")
 
@@ -209,11 +210,11 @@ class Broken(Pass):
 
     name = "fuse"
 
-    def run(self, module, compilation):
+    def run(self, module: Any, compilation: Any):
         raise KeyError("nothing here")
 
 
-def test_an_internal_error_is_70_and_names_the_pass(rlx_opt, monkeypatch):
+def test_an_internal_error_is_70_and_names_the_pass(rlx_opt: Any, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(PASSES, "fuse", f"{__name__}:Broken")
     code, out, err = rlx_opt(HELLO, "--simplify", "--fuse")
     assert (code, out) == (70, "")
@@ -223,7 +224,7 @@ def test_an_internal_error_is_70_and_names_the_pass(rlx_opt, monkeypatch):
         rlx_opt(HELLO, "--fuse", "--debug")
 
 
-def test_a_long_line_is_shown_around_the_place(rlx_opt):
+def test_a_long_line_is_shown_around_the_place(rlx_opt: Any):
     code, _, err = rlx_opt('module attributes {rlx.a = "' + "x" * 5000 + '", rlx.b = ?} {}')
     first, line, caret = err.splitlines()[:3]
     assert code == 1 and ":1:" in first
@@ -231,7 +232,7 @@ def test_a_long_line_is_shown_around_the_place(rlx_opt):
     assert "?" in line[caret.index("^") :]
 
 
-def test_parts_that_are_fine_are_printed(rlx_opt):
+def test_parts_that_are_fine_are_printed(rlx_opt: Any):
     code, out, err = rlx_opt(
         f"{HELLO}\n// -----\nnonsense\n// -----\n{HELLO}", "--split-input-file"
     )
@@ -240,7 +241,7 @@ def test_parts_that_are_fine_are_printed(rlx_opt):
     assert "input.mlir:9:1: error" in err
 
 
-def test_verify_diagnostics_fails_on_either_side(rlx_opt):
+def test_verify_diagnostics_fails_on_either_side(rlx_opt: Any):
     good = "// expected-error@+1 {{custom op 'nonsense' is unknown}}\nnonsense"
     assert rlx_opt(good, "--verify-diagnostics") == (0, "", "")
     code, out, err = rlx_opt("nonsense", "--verify-diagnostics")
@@ -249,18 +250,18 @@ def test_verify_diagnostics_fails_on_either_side(rlx_opt):
     assert code == 1 and "input.mlir:1: expected error 'none' was not seen" in err
 
 
-def test_an_expectation_that_is_no_regular_expression_is_refused(rlx_opt):
+def test_an_expectation_that_is_no_regular_expression_is_refused(rlx_opt: Any):
     code, out, err = rlx_opt("// expected-error-re {{a {{(}} b}}\n" + HELLO, "--verify-diagnostics")
     assert (code, out) == (1, "")
     assert err.startswith("rlx-opt: input.mlir:1: the expectation 'a {{(}} b' is no regular")
 
 
-def test_verify_diagnostics_matches_what_a_pass_says(rlx_opt):
+def test_verify_diagnostics_matches_what_a_pass_says(rlx_opt: Any):
     text = "// expected-error@unknown {{could not find a nested named sequence}}\n" + HELLO
     assert rlx_opt(text, "--transform-interpreter", "--verify-diagnostics") == (0, "", "")
 
 
-def test_lir_with_a_config_of_another_family_is_refused(rlx_opt):
+def test_lir_with_a_config_of_another_family_is_refused(rlx_opt: Any):
     _, lir, _ = rlx_opt(HELLO, "--emit=lir")
     code, out, err = rlx_opt(
         lir.replace('lir.family = "pack"', 'lir.family = "rowwise"'), "--emit=asm"
@@ -271,7 +272,7 @@ def test_lir_with_a_config_of_another_family_is_refused(rlx_opt):
     assert code == 1 and "no kernel family is called 'pak'" in err
 
 
-def test_lir_with_a_config_that_no_kernel_has_is_refused(rlx_opt):
+def test_lir_with_a_config_that_no_kernel_has_is_refused(rlx_opt: Any):
     _, lir, _ = rlx_opt(HELLO, "--emit=lir")
     wrong = re.sub(r'dtype = f32(, group = 1 : i64, is = "PackConfig")', r"dtype = 3\1", lir)
     code, out, err = rlx_opt(wrong, "--emit=asm")

@@ -7,12 +7,14 @@ import subprocess
 import sys
 import textwrap
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from rlx._mlir import ir
 from rlx.errors import UnsupportedError
-from rlx.lowering.base import Pass, functions
+from rlx.lowering.functions import functions
+from rlx.lowering.pass_base import Pass
 from rlx.lowering.registry import PASSES
 from rlx.tools import opt
 from rlx.tools.opt import inputs
@@ -34,7 +36,7 @@ class _Pass(Pass):
 class Raises(_Pass):
     """Has a defect."""
 
-    def run(self, module, compilation):
+    def run(self, module: Any, compilation: Any):
         functions(module)["main"].attributes["rlx.touched"] = ir.UnitAttr.get()
         raise KeyError("nothing here")
 
@@ -42,14 +44,14 @@ class Raises(_Pass):
 class Refuses(_Pass):
     """Refuses what it is given."""
 
-    def run(self, module, compilation):
+    def run(self, module: Any, compilation: Any):
         raise UnsupportedError("not this one")
 
 
 class Spoils(_Pass):
     """Leaves a module that is not valid."""
 
-    def run(self, module, compilation):
+    def run(self, module: Any, compilation: Any):
         block = functions(module)["main"].regions[0].blocks[0]
         list(block.operations)[-1].operation.erase()
         return module
@@ -58,18 +60,18 @@ class Spoils(_Pass):
 class Interrupted(_Pass):
     """Is stopped by the user."""
 
-    def run(self, module, compilation):
+    def run(self, module: Any, compilation: Any):
         raise KeyboardInterrupt
 
 
 @pytest.fixture
-def run(tmp_path, capsys, monkeypatch):
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch):
     """A function from a pass in the place of hoist, and flags, to (exit code, stdout, stderr)."""
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setattr("tempfile.tempdir", None)
     path = tmp_path / "input.mlir"
 
-    def call(cls, *flags, text=INPUT):
+    def call(cls: Any, *flags: Any, text: str = INPUT):
         path.write_text(text)
         monkeypatch.setitem(PASSES, "hoist", f"{__name__}:{cls.__name__}")
         code = opt.main([str(path), *flags])
@@ -79,12 +81,12 @@ def run(tmp_path, capsys, monkeypatch):
     return call
 
 
-def reproducers(folder):
+def reproducers(folder: Path):
     """The reproducers in a folder that nobody named."""
     return list(folder.glob("rlx-opt-*.mlir"))
 
 
-def test_a_defect_is_70_and_its_reproducer_repeats_it(run, tmp_path):
+def test_a_defect_is_70_and_its_reproducer_repeats_it(run: Any, tmp_path: Path):
     code, out, err = run(Raises, "--simplify", "--hoist", "--fuse")
     (file,) = reproducers(tmp_path)
     assert (code, out) == (70, "")
@@ -100,14 +102,14 @@ def test_a_defect_is_70_and_its_reproducer_repeats_it(run, tmp_path):
     assert opt.main([str(file), "--run-reproducer"]) == 70
 
 
-def test_a_defect_is_70_whatever_came_before(run):
+def test_a_defect_is_70_whatever_came_before(run: Any):
     text = f"nonsense\n// -----\n{INPUT}"
     code, out, err = run(Raises, "--split-input-file", "--hoist", text=text)
     assert (code, out) == (70, "")
     assert "input.mlir:1:1: error: " in err
 
 
-def test_a_refusal_leaves_no_file_that_was_not_asked_for(run, tmp_path):
+def test_a_refusal_leaves_no_file_that_was_not_asked_for(run: Any, tmp_path: Path):
     code, _, err = run(Refuses, "--hoist")
     assert code == 1 and "not this one" in err
     assert not reproducers(tmp_path)
@@ -117,7 +119,7 @@ def test_a_refusal_leaves_no_file_that_was_not_asked_for(run, tmp_path):
     assert "builtin.module(hoist)" in named.read_text()
 
 
-def test_each_pass_is_verified_unless_that_is_turned_off(run):
+def test_each_pass_is_verified_unless_that_is_turned_off(run: Any):
     code, out, err = run(Spoils, "--hoist")
     assert (code, out) == (1, "")
     assert "error: " in err and "terminat" in err and "pass hoist" in err
@@ -126,7 +128,7 @@ def test_each_pass_is_verified_unless_that_is_turned_off(run):
     assert code == 0 and "func.func" in out
 
 
-def test_an_interruption_is_130(run, tmp_path):
+def test_an_interruption_is_130(run: Any, tmp_path: Path):
     code, out, err = run(Interrupted, "--hoist")
     assert (code, out, err) == (130, "", "rlx-opt: interrupted\n")
     assert not reproducers(tmp_path)
@@ -157,7 +159,7 @@ def test_control_c_while_it_waits_for_input_is_130():
     assert (process.returncode, out, err) == (130, b"", b"rlx-opt: interrupted\n")
 
 
-def test_a_pass_that_takes_the_process_down_leaves_its_reproducer(tmp_path):
+def test_a_pass_that_takes_the_process_down_leaves_its_reproducer(tmp_path: Path):
     code = textwrap.dedent("""
         import os, sys
         from rlx.lowering.passes import hoist
@@ -176,7 +178,9 @@ def test_a_pass_that_takes_the_process_down_leaves_its_reproducer(tmp_path):
     assert opt.main([str(file), "--run-reproducer", "-o", os.devnull]) == 0
 
 
-def test_damaged_bytecode_is_refused_and_does_no_harm(tmp_path, capsys):
+def test_damaged_bytecode_is_refused_and_does_no_harm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     path, good = tmp_path / "in.mlir", tmp_path / "good.mlirbc"
     path.write_text(INPUT)
     assert opt.main([str(path), "--emit-bytecode", "-o", str(good)]) == 0
@@ -187,7 +191,9 @@ def test_damaged_bytecode_is_refused_and_does_no_harm(tmp_path, capsys):
         assert "Traceback" not in capsys.readouterr().err
 
 
-def test_bytecode_that_keeps_the_reader_busy_is_refused(tmp_path, capsys, monkeypatch):
+def test_bytecode_that_keeps_the_reader_busy_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(inputs, "BYTECODE_SECONDS", 0.001)
     path = tmp_path / "in.mlir"
     path.write_bytes(inputs.BYTECODE + b"\x01")
@@ -204,14 +210,16 @@ DEEP = {
 
 
 @pytest.mark.parametrize("kind", DEEP)
-def test_text_that_would_overflow_the_stack_is_refused(kind, tmp_path, capsys):
+def test_text_that_would_overflow_the_stack_is_refused(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
     path = tmp_path / "in.mlir"
     path.write_text(DEEP[kind])
     assert opt.main([str(path)]) == 1
     assert "error: the text nests deeper than 256 here" in capsys.readouterr().err
 
 
-def test_rulers_and_long_chains_are_no_nesting(tmp_path, capsys):
+def test_rulers_and_long_chains_are_no_nesting(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
     path = tmp_path / "in.mlir"
     ruler, items, chain = "-" * 500, "[], " * 500, " - 1" * 500
     path.write_text(

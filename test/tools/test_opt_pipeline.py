@@ -1,10 +1,13 @@
 """Pipelines as text: how they are read and written, and that a dumped one repeats its run."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
 
 import rlx
 from rlx.errors import PassError
-from rlx.lowering.base import RulePass
+from rlx.lowering.pass_base import RulePass
 from rlx.lowering.pass_options import make_pass, option_text, without_rules
 from rlx.lowering.pipeline import PIPELINE, named
 from rlx.tools import opt
@@ -26,7 +29,7 @@ from rlx.tools.opt.pipeline_text import Step, parse_pipeline, pipeline_text
         ("builtin.module(a),b", [Step("a", "", ("builtin.module",)), Step("b")]),
     ],
 )  # fmt: skip
-def test_pipelines_are_read_and_written(text, steps):
+def test_pipelines_are_read_and_written(text: str, steps: Any):
     assert parse_pipeline(text) == steps
     assert parse_pipeline(pipeline_text(steps)) == steps
 
@@ -45,7 +48,7 @@ def test_pipelines_are_read_and_written(text, steps):
         ("m(" * 100_000, "expected the name of a pass, found its end"),
     ],
 )
-def test_what_is_no_pipeline_is_refused_at_its_column(text, message):
+def test_what_is_no_pipeline_is_refused_at_its_column(text: str, message: str):
     with pytest.raises(UsageError) as caught:
         parse_pipeline(text)
     assert message in str(caught.value)
@@ -96,7 +99,9 @@ def block() -> str:
 
 
 @pytest.mark.parametrize("stage", ["hir", "mir", "fused", "lir"])
-def test_a_dumped_pipeline_gives_identical_ir(stage, tmp_path, capsys, monkeypatch):
+def test_a_dumped_pipeline_gives_identical_ir(
+    stage: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setenv("RLX_CPU", "x86-64-v3")
     path = tmp_path / "layer.mlir"
     path.write_text(block())

@@ -160,7 +160,6 @@ def launch(
     ldc: int | None = None,
     a_batch: int | None = None,
     b_batch: int | None = None,
-    c_batch: int | None = None,
     operands: Sequence[tuple[int, int]] = (),
 ) -> Launch:
     """The launch of ``batch`` products [m, k] x [k, n].
@@ -180,7 +179,6 @@ def launch(
     dense = m if config.across else k
     lda, ldc = dense if lda is None else lda, n if ldc is None else ldc
     a_batch = m * k if a_batch is None else a_batch
-    c_batch = m * ldc if c_batch is None else c_batch
     if b_batch is None:
         b_batch = (
             k * n if config.as_it_lies else packed_bytes(target, config.b, k, n) // config.b.bytes
@@ -197,7 +195,7 @@ def launch(
     block = _block_depth(config, shape, m, k)
     copied = 1 if config.turned else at_least(m, shape.rows) if config.plain_b else 0
     panel = block * shape.width * copied
-    sizes, strides = (m, n, k, lda, n if ldb is None else ldb, ldc), (a_batch, b_batch, c_batch)
+    sizes, strides = (m, n, k, lda, n if ldb is None else ldb, ldc), (a_batch, b_batch, m * ldc)
     plan = (rows, group_panels, strip, block, _rows_first(config, m, n, k))
     return Launch(
         tasks,

@@ -13,7 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from rlx._mlir import ir
 from rlx.dialects.bridge import create, place_of
 from rlx.dialects.convert import from_type
-from rlx.lowering.base import Compilation, RulePass, functions, op_counts
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import functions, op_counts
+from rlx.lowering.pass_base import RulePass
 from rlx.lowering.passes.dataflow import Dataflow
 from rlx.lowering.passes.grow import LONGEST, Group, Growth, extend
 from rlx.lowering.passes.patterns import PATTERNS, Pattern, counts, is_pointwise, region_leaf

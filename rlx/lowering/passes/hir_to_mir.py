@@ -8,7 +8,9 @@ from rlx._mlir import ir, run_pipeline
 from rlx.dialects.bridge import expand_all, place_of
 from rlx.dialects.control import control_of, is_composite
 from rlx.errors import IRError
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import functions
+from rlx.lowering.pass_base import Pass
 
 __all__ = ["HirToMir"]
 

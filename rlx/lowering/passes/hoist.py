@@ -11,7 +11,9 @@ from __future__ import annotations
 from rlx._mlir import func, ir
 from rlx.dialects.bridge import is_mir
 from rlx.ir.op import op_class
-from rlx.lowering.base import Compilation, Pass, argument_marks, functions
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import argument_marks, functions
+from rlx.lowering.pass_base import Pass
 from rlx.lowering.passes.invariants import move_invariants, replace_operand
 from rlx.lowering.region import producer, users
 from rlx.lowering.select.storage_types import is_format

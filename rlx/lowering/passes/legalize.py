@@ -16,7 +16,9 @@ from rlx.dialects.bridge import expand_all, is_mir, place_of, signature
 from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
 from rlx.ir.op import op_class
-from rlx.lowering.base import Compilation, Pass, functions, op_counts
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import functions, op_counts
+from rlx.lowering.pass_base import Pass
 from rlx.lowering.passes.block_products import gather_before_decoding, join_block_products
 from rlx.lowering.passes.integer_products import join_integer_products
 from rlx.lowering.select.collective import is_step

@@ -11,7 +11,7 @@ from rlx.dialects.convert import dtype_of, from_attr
 from rlx.dialects.lir import check_extent
 from rlx.errors import IRError, UnsupportedError
 from rlx.kernels.registry import config_classes
-from rlx.lowering.base import functions
+from rlx.lowering.functions import functions
 from rlx.lowering.passes.lir_control import FORMS
 from rlx.lowering.passes.text_config import decode
 from rlx.schedule.plan import ROLES, KernelRef, PrologueStep, Role, Schedule, Signature, Site

@@ -16,7 +16,9 @@ from rlx.base.frozen import frozen
 from rlx.dialects.convert import from_type
 from rlx.errors import UnsupportedError
 from rlx.ir.op import Op
-from rlx.lowering.base import Compilation, Pass, argument_marks, functions
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import argument_marks, functions
+from rlx.lowering.pass_base import Pass
 from rlx.lowering.passes.lir_text import module_of
 from rlx.lowering.passes.structured_control import lower_call
 from rlx.lowering.region import producer, reads

@@ -15,7 +15,9 @@ from rlx._mlir import ir
 from rlx.base.dims import is_known
 from rlx.base.guards import at_hand
 from rlx.dialects.convert import from_type
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import functions
+from rlx.lowering.pass_base import Pass
 from rlx.lowering.region import producer, reads
 from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import Expand, Reshape, Transpose

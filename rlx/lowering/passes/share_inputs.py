@@ -19,7 +19,9 @@ from rlx.dialects.bridge import attributes_of, create, place_of
 from rlx.dialects.convert import from_type, to_type
 from rlx.ir.op import Op
 from rlx.ir.value import Value
-from rlx.lowering.base import Compilation, Pass, functions
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import functions
+from rlx.lowering.pass_base import Pass
 from rlx.lowering.passes.hoist import static_values
 from rlx.lowering.region import producer, sole_user, users
 from rlx.lowering.report import MissedFusion

@@ -18,7 +18,9 @@ from rlx.dialects.convert import from_attr, from_type, to_attr, to_type
 from rlx.errors import PassError, RlxError
 from rlx.ir.interpreter import evaluate
 from rlx.ir.op import op_class
-from rlx.lowering.base import Compilation, RulePass, functions
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.functions import functions
+from rlx.lowering.pass_base import RulePass
 from rlx.lowering.region import producer, users
 from rlx.lowering.rules import RULES, Call, Match, Pattern, Rule, constant_of, depth, splat_of
 from rlx.ops.movement.constant import Constant

@@ -21,14 +21,14 @@ from rlx.dialects.control import is_barrier
 from rlx.dialects.convert import from_attr, from_type, real_parts
 from rlx.ir.attrs import parts_of
 from rlx.ir.op import Location
-from rlx.kernels import literals
 from rlx.kernels.elementwise import copy as copy_family
 from rlx.kernels.elementwise import emit as elementwise
 from rlx.kernels.registry import FAMILIES
-from rlx.lowering.base import Compilation
+from rlx.lowering.compilation import Compilation
 from rlx.lowering.region import producer, reads
 from rlx.lowering.report import ArenaBuffer
 from rlx.lowering.rules import constant_of
+from rlx.lowering.select import literals
 from rlx.lowering.select.launch_limits import check_launch
 from rlx.lowering.select.settle import settled
 from rlx.lowering.select.views import Memory, View

@@ -7,7 +7,7 @@ from typing import Any
 from rlx._mlir import ir
 from rlx.dialects.bridge import is_mir, node_of
 from rlx.ir.op import op_class
-from rlx.lowering.base import Compilation
+from rlx.lowering.compilation import Compilation
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
 from rlx.schedule.steps import COLLECTIVES, REDUCTIONS, Collective, axis_words

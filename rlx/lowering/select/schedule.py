@@ -5,7 +5,7 @@ from __future__ import annotations
 from rlx._mlir import ir
 from rlx.dialects.bridge import trail_of
 from rlx.dialects.convert import from_type
-from rlx.lowering.base import argument_marks, output_names
+from rlx.lowering.functions import argument_marks, output_names
 from rlx.lowering.region import producer
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.views import View

@@ -89,7 +89,7 @@ def _alone(node: Op) -> Graph:
 
 def _asked(graph: Graph, target: Target) -> str:
     """Why the compiler refuses a graph; "" if it does not."""
-    key = f"{target.name}:{target.features.name}", graph_text(graph, values=False, places=False)
+    key = target.spec, graph_text(graph, values=False, places=False)
     if key not in _found:
         _found[key] = _compiled(graph, target)
     return _found[key]

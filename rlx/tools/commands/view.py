@@ -33,7 +33,7 @@ def run(args: argparse.Namespace) -> int:
     """Write the page and say where it is."""
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
-    from rlx.lowering.base import Compilation, Options
+    from rlx.lowering.compilation import Compilation, Options
     from rlx.lowering.levels import level_of
     from rlx.targets import default_target, find_target
     from rlx.text.files import decode
@@ -90,7 +90,7 @@ def _symbols(module: ir.Module) -> set[str]:
     """The symbolic dims of what @main takes."""
     from rlx.base.dims import SymDim
     from rlx.dialects.convert import from_type
-    from rlx.lowering.base import functions
+    from rlx.lowering.functions import functions
 
     main = functions(module).get("main")
     arguments = [] if main is None else main.regions[0].blocks[0].arguments

@@ -40,7 +40,7 @@ def _first_line(documented: object) -> str:
 
 
 def _rules(name: str) -> tuple[str, ...]:
-    from rlx.lowering.base import RulePass
+    from rlx.lowering.pass_base import RulePass
 
     cls = pass_class(name)
     return cls.rules if issubclass(cls, RulePass) else ()

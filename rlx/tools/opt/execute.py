@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rlx._mlir import ir
 from rlx.errors import PassError, RlxError, UnsupportedError
-from rlx.lowering.base import Compilation, Options
+from rlx.lowering.compilation import Compilation, Options
 from rlx.targets import find_target
 from rlx.tools.diagnostics import Collector
 from rlx.tools.opt.dumps import Dumps

@@ -8,7 +8,8 @@ from typing import Protocol, TypeAlias
 from rlx._mlir import Pipeline, ir, mlir_errors
 from rlx.base.frozen import frozen
 from rlx.errors import PassError, UnsupportedError, did_you_mean
-from rlx.lowering.base import Compilation, Pass, RulePass
+from rlx.lowering.compilation import Compilation
+from rlx.lowering.pass_base import Pass, RulePass
 from rlx.lowering.pass_options import option_text, without_rules
 from rlx.lowering.pipeline import PIPELINE, named
 from rlx.lowering.registry import PASSES

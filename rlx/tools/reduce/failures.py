@@ -76,7 +76,7 @@ class CompileError(Failure):
         from rlx.dialects.context import SharedContext
         from rlx.dialects.export import to_mlir
         from rlx.kernels.registry import emit_kernel
-        from rlx.lowering.base import Compilation, Options
+        from rlx.lowering.compilation import Compilation, Options
         from rlx.lowering.pipeline import planned
         from rlx.targets import find_target
 
@@ -165,7 +165,7 @@ class _Fresh(CpuBackend):
 
     def load(self, graph: Any, options: Mapping[str, Any], shared: Any) -> Executable:
         from rlx.compiler.driver import compile_graph
-        from rlx.lowering.base import Options
+        from rlx.lowering.compilation import Options
         from rlx.targets.cpu import make_target
 
         return Executable(*compile_graph(graph, make_target(), Options(**options)), shared)
