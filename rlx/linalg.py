@@ -6,6 +6,9 @@ All functions are batched: every axis but the last two (the last, for vectors) i
 take f32 and f64. A matrix for which there is no result, such as a singular one in ``solve``, is a
 FaultError of the run with the line of the call; nan and infinities in a matrix give nan. The ops
 behind them, with their derivatives, are in docs/ops.md.
+
+All but the norms raise DTypeError for other element types, and ShapeError for what is no matrix, or
+not a square one where the shapes below say [..., n, n]; each function says what else it raises.
 """
 
 from __future__ import annotations
@@ -78,14 +81,16 @@ def cholesky(x: Value, symmetrize: bool = True) -> Value:
 @located
 def lu(x: Value) -> tuple[Value, Value, Value]:
     """L and U packed in one matrix, pivots and permutation of x [..., n, n], as
-    ``jax.lax.linalg.lu``: row i of L U is row ``permutation[i]`` of x."""
+    ``jax.lax.linalg.lu``: row i of L U is row ``permutation[i]`` of x. The three are [..., n, n],
+    i32 [..., n] and i32 [..., n]."""
     packed, pivots, permutation = Lu(x).results
     return packed, pivots, permutation
 
 
 @located
 def qr(x: Value, mode: Literal["reduced", "complete"] = "reduced") -> tuple[Value, Value]:
-    """Q and R of x [..., m, n], as ``numpy.linalg.qr``: Q has min(m, n) columns, or m."""
+    """Q and R of x [..., m, n], as ``numpy.linalg.qr``: Q is [..., m, k] and R [..., k, n], with
+    k = min(m, n), or m if ``mode`` is "complete". GraphError for another mode."""
     if mode not in ("reduced", "complete"):
         raise GraphError(f'qr: mode is "reduced" or "complete", found {mode!r}')
     q, r = Qr(x, mode == "complete").results
@@ -102,7 +107,7 @@ def eigh(x: Value, symmetrize: bool = True) -> tuple[Value, Value]:
 
 @located
 def eigvalsh(x: Value, symmetrize: bool = True) -> Value:
-    """The eigenvalues alone, in a quarter of the time."""
+    """The eigenvalues alone, [..., n] in rising order, in a quarter of the time; see ``eigh``."""
     return Eigvalsh(_symmetrized(x, symmetrize)).out
 
 
@@ -117,7 +122,7 @@ def svd(x: Value, full_matrices: bool = True) -> tuple[Value, Value, Value]:
 
 @located
 def svdvals(x: Value) -> Value:
-    """The singular values alone, in falling order."""
+    """The singular values of x [..., m, n] alone, [..., min(m, n)] in falling order."""
     return Svdvals(x).out
 
 
@@ -127,7 +132,9 @@ def svdvals(x: Value) -> Value:
 @located
 def solve(a: Value, b: Value) -> Value:
     """The x with a x = b, for a [..., n, n]. b is [..., n, k], or holds vectors: if its rank is 1,
-    or its shape that of a without the last axis. FaultError of the run if a matrix is singular."""
+    or its shape that of a without the last axis; x has the shape of b. DTypeError if a and b are of
+    different types, ShapeError if their rows or batch axes differ; FaultError of the run if a
+    matrix is singular."""
     return Solve.build(a, b)
 
 
@@ -141,7 +148,9 @@ def triangular_solve(
     left_side: bool = True,
 ) -> Value:
     """The x with op(a) x = b, or x op(a) = b if not ``left_side``; op(a) is a or its transpose.
-    Only the named triangle of a is read; a 0 on its diagonal is a FaultError of the run."""
+    a is [..., n, n]; b is [..., n, k] (without ``left_side`` [..., k, n]) or holds vectors, as in
+    ``solve``, and so does x. Only the named triangle of a is read; a 0 on its diagonal is a
+    FaultError of the run. DTypeError and ShapeError for operands that do not fit each other."""
     return TriangularSolve.build(a, b, lower, transpose, unit_diagonal, left_side)
 
 
@@ -154,14 +163,16 @@ def inv(x: Value) -> Value:
 @located
 def pinv(x: Value, rtol: float | None = None) -> Value:
     """The Moore-Penrose inverse [..., n, m] of x [..., m, n]. Singular values of at most ``rtol``
-    (by default max(m, n) eps) times the largest count as 0."""
+    (by default max(m, n) eps) times the largest count as 0. GraphError for a negative ``rtol``;
+    ShapeError for none where m or n is symbolic."""
     return Pinv.build(x, rtol)
 
 
 @located
 def lstsq(a: Value, b: Value, rtol: float | None = None) -> Value:
     """The shortest x with the least ``|a x - b|``, for a [..., m, n] of any rank; b as in
-    ``solve``, ``rtol`` as in ``pinv``."""
+    ``solve``, with m rows, ``rtol`` as in ``pinv``; x has n rows in their place. Raises what these
+    raise."""
     return Lstsq.build(a, b, rtol)
 
 
@@ -170,20 +181,20 @@ def lstsq(a: Value, b: Value, rtol: float | None = None) -> Value:
 
 @located
 def det(x: Value) -> Value:
-    """The determinant of x [..., n, n]."""
+    """The determinant of x [..., n, n]: [...]."""
     return Det(x).out
 
 
 @located
 def slogdet(x: Value) -> tuple[Value, Value]:
-    """Sign and logarithm of the absolute value of the determinant of x [..., n, n]."""
+    """Sign and logarithm of the absolute value of the determinant of x [..., n, n]: [...] each."""
     sign, logarithm = Slogdet(x).results
     return sign, logarithm
 
 
 @located
 def matrix_power(x: Value, n: int) -> Value:
-    """x [..., m, m] multiplied n times; for n < 0 its inverse."""
+    """x [..., m, m] multiplied n times; for n < 0 its inverse. GraphError if n is no int."""
     if not isinstance(n, int | np.integer) or isinstance(n, bool):
         raise GraphError(f"matrix_power: the exponent is an int, found {n!r}")
     if x.rank < 2 or x.shape[-1] != x.shape[-2]:
@@ -203,7 +214,7 @@ def matrix_power(x: Value, n: int) -> Value:
 @located
 def matrix_rank(x: Value, rtol: float | None = None) -> Value:
     """How many singular values of x [..., m, n] are more than ``rtol`` (by default max(m, n) eps)
-    times the largest one, as i64."""
+    times the largest one: i64 [...]. ShapeError if m or n is symbolic."""
     s = Svdvals(x).out
     m, n = x.type.static_shape[-2:]
     cutoff = max(m, n) * float(np.finfo(x.dtype.numpy).eps) if rtol is None else rtol
@@ -217,7 +228,8 @@ def vector_norm(
     x: Value, ord: Order = 2, axis: int | tuple[int, ...] | None = None, keepdims: bool = False
 ) -> Value:
     """``(Σ |x|^ord)^(1/ord)`` along the axes, by default all, as ``numpy.linalg.vector_norm``: inf
-    and -inf are the largest and the least, 0 counts what is not 0."""
+    and -inf are the largest and the least, 0 counts what is not 0. The axes are gone, or 1 with
+    ``keepdims``. ShapeError for an axis that x has not, GraphError for an ``ord`` that is text."""
     given = range(x.rank) if axis is None else axis if isinstance(axis, tuple) else (axis,)
     axes = [axis_of(a, x.rank, "norm") for a in given]
     if isinstance(ord, str):
@@ -245,7 +257,8 @@ def _extreme(v: Value, ord: Order) -> Value:
 def matrix_norm(x: Value, ord: Order = "fro", keepdims: bool = False) -> Value:
     """A norm of x [..., m, n], as ``numpy.linalg.matrix_norm``: "fro", "nuc" (the sum of the
     singular values), 1 and inf (the largest sum of a column, of a row), 2 (the largest singular
-    value), and -1, -inf and -2, the least of them."""
+    value), and -1, -inf and -2, the least of them. It is [...], or [..., 1, 1] with ``keepdims``.
+    ShapeError for rank 0 or 1, GraphError for another ``ord``."""
     if x.rank < 2:
         raise ShapeError(f"norm of matrices: rank 2 or more, found {listed(x.shape)}")
     if ord == "fro":
@@ -271,7 +284,9 @@ def norm(
     keepdims: bool = False,
 ) -> Value:
     """``numpy.linalg.norm``: of vectors along one axis, or of matrices in two; by default the root
-    of the sum of all squares."""
+    of the sum of all squares. The axes are gone, or 1 with ``keepdims``. ShapeError for axes that
+    are the same or that x has not, and for an ``ord`` of a tensor of higher rank without ``axis``;
+    GraphError for an ``ord`` that there is not."""
     if axis is None:
         if ord is None:
             return vector_norm(x, 2, None, keepdims)

@@ -267,6 +267,12 @@ def jit(
     are those that ``static`` names: another value is another compile. ``Annotated[Array, ("batch",
     64)]`` on a parameter names dims that the graph is to keep symbolic. ``device`` is that of a
     Session, ``options`` those of its ``compile``.
+
+    Raises GraphError for what is no function, for a ``static`` that names no parameter, and for
+    annotations that cannot be read. Calls raise GraphError for arguments that the function does not
+    take or that are neither arrays nor have a hash, and for a function that gives no array;
+    ShapeError for an array of another rank than its annotation; DTypeError for element types that
+    RLX has not; DeviceError for a device that is not available.
     """
     if function is None:
         return lambda f: Function(f, static, device, **options)  # pyright: ignore

@@ -43,6 +43,11 @@ def grad(graph: Graph | Callable[..., Any], wrt: Any = None, *, aux: bool = Fals
     ``wrt`` says by which arguments, by position or name, and is the first by default: the gradients
     have the structure of that argument, or are a tuple of such for a list of them. With ``aux`` the
     function gives a pair, the float and what else is wanted, and so does its gradient.
+
+    Raises GraphError for what is neither a graph nor a function, and for a ``wrt`` that names no
+    parameter. Where it is called: GraphError for a function that gives no Value (with ``aux`` no
+    pair), ShapeError for one that gives more than one number, DTypeError for an argument of ``wrt``
+    or a result that is no float, UnsupportedError for an op without a derivative.
     """
     if isinstance(graph, Graph):
         return autodiff.grad(graph, *_of_graph(wrt, aux, "grad"))
@@ -227,6 +232,11 @@ def vmap(
     of one for each, in which None means that an argument is the same for all examples. Their number
     is that of the arrays; ``axis_size`` says what it must be. ``out_axes`` is their axis in the
     results. With ``axis_name`` they are the ranks along that axis of a mesh.
+
+    Raises GraphError for what is neither a graph nor a function, and for axes that are none. Where
+    it is called: GraphError if ``in_axes`` has another number of axes than there are arguments, if
+    no argument has examples, or if ``out_axes`` is None for a result that differs from example to
+    example; ShapeError for numbers of examples that differ, and for an axis that an array has not.
     """
     if isinstance(graph, Graph):
         return autodiff.vmap(graph, in_axes, axis_size, out_axes, axis_name)

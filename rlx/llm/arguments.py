@@ -63,7 +63,5 @@ def sampling_of(options: Mapping[str, Any], vocab: int) -> SamplingParams:
         raise unknown_option(unknown[0], known)
     given: dict[str, Any] = {"temperature": 0.0, **options}
     params = SamplingParams(**given)
-    for token in params.logit_bias:
-        if token >= vocab:
-            raise GraphError(f"logit_bias names token {token}; the vocabulary has {vocab}")
+    params.check_vocab(vocab)
     return params

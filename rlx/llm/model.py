@@ -213,7 +213,14 @@ class LLM:
     ) -> list[Completion]:
         """Answers to prompts, in their order; a single prompt is a list of one. ``options`` are
         those of ``answer``; with a ``seed``, the prompts have it and the numbers that follow.
-        ``progress`` forces the bar of reading the prompts on or off."""
+        ``progress`` forces the bar of reading the prompts on or off.
+
+        Raises ShapeError for a prompt without tokens, or one that has no room in the context or in
+        the cache beside its answer; DTypeError for what is no prompt; GraphError for an id that the
+        model does not have, an option or a value of one that there is not, a grammar that cannot be
+        used, or a conversation that the chat template refuses; ModelError where the model has no
+        tokenizer or no chat template and one is needed.
+        """
         answers: list[Answer] = []
         seed = options.get("seed")
         for n, prompt in enumerate(several(prompts)):
@@ -231,7 +238,10 @@ class LLM:
         return [answer.completion() for answer in answers]
 
     def chat(self, messages: Sequence[Mapping[str, Any]], **options: Any) -> Completion:
-        """The answer to a conversation; ``options`` are those of ``generate``."""
+        """The answer to a conversation; ``options`` are those of ``generate``.
+
+        Raises DTypeError for what is no list of messages, and else what ``generate`` does.
+        """
         if isinstance(messages, str) or not all(isinstance(m, Mapping) for m in messages):
             raise DTypeError("chat takes a list of messages; generate takes texts and ids")
         return self.generate([messages], **options)[0]
@@ -278,7 +288,12 @@ class LLM:
     # -- numbers ---------------------------------------------------------------------------
 
     def logits(self, ids: Prompt) -> Array:
-        """The logits behind every token of a prompt: f32 ``[tokens, vocab]``."""
+        """The logits behind every token of a prompt: f32 ``[tokens, vocab]``.
+
+        Raises ShapeError for a prompt without tokens, or one that has no room in the context or in
+        the cache; DTypeError for what is no prompt, GraphError for an id that the model does not
+        have.
+        """
         found, decoder, at = self._fitting(ids), self.decoder, 0
         out = np.empty((len(found), self.vocab), np.float32)
         with self.lock:

@@ -86,6 +86,12 @@ class SamplingParams:
         if self.seed is not None:
             key_data(self.seed)
 
+    def check_vocab(self, vocab: int) -> None:
+        """GraphError for a bias of a token beyond a vocabulary."""
+        for token in self.logit_bias:
+            if token >= vocab:
+                raise GraphError(f"logit_bias names token {token}; the vocabulary has {vocab}")
+
     @property
     def greedy(self) -> bool:
         """Whether the greatest logit is taken, whatever the seed."""
@@ -344,9 +350,8 @@ def _touched_feeds(rows: Sequence[Row], vocab: int) -> dict[str, Array]:
         touched = {int(t): (0.0, True, 0) for t in row.prompt}
         for t in row.answer:
             touched[int(t)] = (0.0, True, touched.get(int(t), (0.0, True, 0))[2] + 1)
+        row.params.check_vocab(vocab)
         for t, bias in row.params.logit_bias.items():
-            if t >= vocab:
-                raise GraphError(f"logit_bias names token {t}; the vocabulary has {vocab}")
             _, seen, count = touched.get(int(t), (0.0, False, 0))
             touched[int(t)] = (float(bias), seen, count)
         found.append(touched or {0: (0.0, False, 0)})

@@ -183,7 +183,10 @@ class Artifact:
         return container.chunks(self.files)
 
     def save(self, path: str | Path) -> None:
-        """Write the artifact as one file. It appears whole, under its name, or not at all."""
+        """Write the artifact as one file. It appears whole, under its name, or not at all.
+
+        Raises ArtifactError if it cannot be written.
+        """
         from pathlib import Path
 
         path = Path(path)
@@ -219,6 +222,8 @@ class Artifact:
     def load(cls, path: str | Path) -> Artifact:
         """Read a file. Large ones are mapped: the params that one carries are read in place, and
         the file must not be written to while it is in use (``save`` puts a new one in its place).
+
+        Raises ArtifactError if it cannot be read, is damaged or malformed, or is of another format.
         """
         try:
             with open(os.fspath(path), "rb") as f:

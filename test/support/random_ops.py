@@ -457,13 +457,15 @@ def _control(b: Builder) -> Op:
         pred = b.value((bool_,), shape=())
         out = control.cond(pred, lambda: update(x, w), lambda: x - w)
     elif kind == "fori":
-        out = control.fori(b.between(0, 3), lambda i, v: update(v, w), x, b.chance(0.5))
+        out = control.fori(b.between(0, 3), lambda i, v: update(v, w), x, reverse=b.chance(0.5))
     elif kind == "swap":
         out = control.fori(b.between(0, 3), lambda i, c: (c[1], update(c[0], w)), (x, w))[0]
     elif kind == "scan":
-        out = control.scan(lambda c, e: (update(c, e), (c, e)), row, x, None, b.chance(0.5))[0]
+        back = b.chance(0.5)
+        out = control.scan(lambda c, e: (update(c, e), (c, e)), row, x, reverse=back)[0]
     elif kind == "stack":
-        out = control.scan(lambda c, e: (update(c, e), c * 0.5), row, x, None, b.chance(0.5))[1]
+        back = b.chance(0.5)
+        out = control.scan(lambda c, e: (update(c, e), c * 0.5), row, x, reverse=back)[1]
     elif kind == "region":
         out = control.checkpoint(lambda v: update(update(v, w), w))(x)
     else:

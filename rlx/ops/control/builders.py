@@ -38,6 +38,10 @@ def cond(pred: Value, then: Callable[..., Any], otherwise: Callable[..., Any], *
     """``then(*args)`` where ``pred`` (a bool of one element) is true, else ``otherwise(*args)``.
 
     Only the chosen one runs. Both give a Value, or a tuple of them, of the same types.
+
+    Raises DTypeError if ``pred`` is no bool, ShapeError if it has not one element or if what the
+    two functions give differs in number, shapes or types, GraphError if one gives a Value and the
+    other a tuple, or anything but Values is given.
     """
     types = [v.type for v in _many(args, "cond: args")]
     traced = [_trace(f, name, types) for f, name in ((then, "then"), (otherwise, "otherwise"))]
@@ -51,12 +55,16 @@ def cond(pred: Value, then: Callable[..., Any], otherwise: Callable[..., Any], *
 
 @located
 def while_loop(
-    test: Callable[..., Any], body: Callable[..., Any], init: Values, limit: int = -1
+    test: Callable[..., Any], body: Callable[..., Any], init: Values, *, limit: int = -1
 ) -> Any:
     """Replace ``init`` by ``body`` of it while ``test`` of it (a bool of one element) is true.
 
     Both functions take what is carried, one argument a Value; ``body`` gives as many of the same
-    types. More than ``limit`` rounds, if it is not -1, are a fault.
+    types. More than ``limit`` rounds, if it is not -1, are a FaultError of the run.
+
+    Raises DTypeError if ``test`` gives no bool, ShapeError if it gives more than one element or
+    ``body`` other types than it takes, GraphError for a limit below -1, an ``init`` without Values,
+    a ``test`` that gives several, or a function that gives anything but Values.
     """
     carry = _many(init, "while_loop: init")
     types = [v.type for v in carry]
@@ -76,6 +84,7 @@ def scan(
     body: Callable[..., Any],
     init: Values,
     xs: Values = (),
+    *,
     length: int | str | SymDim | None = None,
     reverse: bool = False,
 ) -> tuple[Any, Any]:
@@ -85,6 +94,10 @@ def scan(
     ``carry`` are a Value or a tuple of Values, likewise ``xs`` and x, and y (or None). Without
     ``xs``, x is an empty tuple and ``length`` says how many rounds to run. ``reverse`` goes from
     the last element to the first; the ys still lie where their xs do.
+
+    Raises ShapeError for ``xs`` whose first axes differ or are not ``length`` long, for a length
+    below 0, for neither of them, or for a body that carries on other types than it takes;
+    GraphError for a body that gives no pair, or anything but Values in one.
     """
     carry, scanned = _many(init, "scan: init"), _many(xs, "scan: xs")
     if length is None:
@@ -113,6 +126,7 @@ def fori(
     stop: int | str | SymDim | Value,
     body: Callable[..., Any],
     init: Values,
+    *,
     reverse: bool = False,
     start: int | Value = 0,
 ) -> Any:
@@ -121,6 +135,11 @@ def fori(
 
     With numbers, or a dim, it is a scan. Where ``start`` or ``stop`` is a Value (an integer of one
     element) it is a while_loop, which has no reverse derivative.
+
+    Raises ShapeError for a ``stop`` below 0 where ``start`` is 0, for a ``start`` that is not 0 up
+    to a dim, a bound of more than one element, or a body that carries on other types than it takes;
+    DTypeError for a Value as a bound that is no integer; GraphError for a body that gives anything
+    but Values.
     """
     carry = _many(init, "fori: init")
 
