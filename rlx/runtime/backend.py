@@ -2,11 +2,14 @@
 
 A backend can be registered from outside:
 
-    rlx.register_backend("mydevice", lambda: MyBackend())
+    class MyBackend(rlx.Backend): ...
+
+    rlx.register_backend("mydevice", MyBackend)
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
@@ -23,6 +26,7 @@ from rlx.ir.value import Value
 from rlx.knobs import Knob
 from rlx.precision import Precision
 from rlx.runtime.artifact import Artifact
+from rlx.runtime.calls import memory_is_the_hosts
 from rlx.runtime.executable import Executable
 from rlx.targets.gpu import drivers
 from rlx.types import TensorType
@@ -33,9 +37,9 @@ if TYPE_CHECKING:
     from rlx.schedule.plan import Signature
 
 __all__ = [
+    "ArtifactBackend",
     "Backend",
     "ExecutableGraph",
-    "Loaded",
     "Weights",
     "backend_for",
     "default_device",
@@ -79,27 +83,56 @@ class ExecutableGraph(Protocol):
         ...
 
 
-class Backend(Protocol):
-    """Compiles and loads graphs for one device.
+class Backend(ABC):
+    """Compiles and loads graphs for one device: the base class of all backends.
 
-    A backend may have ``supported_ops``, a sequence of full names of ops ("mir.matmul") or a method
-    that gives it: graphs come to it rewritten to those ops, and others are refused before
+    A backend has a ``name`` and ``load``; what else a device can do is overridden. Where
+    ``supported_ops`` is not None, it is a sequence of full names of ops ("mir.matmul") or a method
+    that gives one: graphs come to the backend rewritten to those ops, and others are refused before
     (``rlx.runtime.claims``).
     """
 
     name: str
+    supported_ops: Any = None
 
+    @abstractmethod
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
-        """A graph with all dims bound, compiled and loaded. ``shared`` are the weights of its
-        executables at other bindings, for the new one to use if they fit it."""
-        ...
+        """A graph with all dims bound, compiled and loaded (``ExecutableGraph``). ``shared`` are
+        the weights of its executables at other bindings, for the new one to use if they fit it."""
 
-    def set_threads(self, n: int) -> None:
-        """Set the number of threads that runs may use."""
-        ...
+    def variants(self, graph: Graph, options: Mapping[str, Any]) -> Any:
+        """What compiles a graph with symbolic dims for many sizes at once; None, the default, if
+        each binding is loaded by itself."""
+        return None
+
+    def loaded(self, artifact: Artifact) -> Any:
+        """An artifact ready to run. By default UnsupportedError: the device runs none."""
+        raise UnsupportedError(
+            f"the backend {self.name!r} runs no artifacts, since it has no method 'loaded'; compile"
+            " the graph with its session",
+            caller(),
+        )
+
+    def loaded_variants(self, artifact: Artifact) -> Any:
+        """The variants of an artifact for many sizes; UnsupportedError as for ``loaded``."""
+        raise UnsupportedError(
+            f"the backend {self.name!r} runs no artifacts with symbolic dims, since it has no"
+            " method 'loaded_variants'; give rlx.compile_artifact dims=, or compile the graph with"
+            " its session",
+            caller(),
+        )
+
+    def put(self, value: Any) -> Any:
+        """A copy of an array in the memory of the device. By default UnsupportedError: the device
+        computes in the host's memory."""
+        raise memory_is_the_hosts(self.name)
+
+    def set_threads(self, n: int) -> None:  # noqa: B027 -- a default
+        """Set the number of threads that runs may use. By default any number is accepted, and
+        changes nothing."""
 
 
-class CpuBackend:
+class CpuBackend(Backend):
     """The host's processor."""
 
     name = "cpu"
@@ -154,10 +187,10 @@ class CpuBackend:
             raise GraphError(f"threads: found {e.found}, expected {e.expected}", caller()) from None
 
 
-class Loaded:
+class ArtifactBackend(Backend):
     """A backend with what is to be run compiled already."""
 
-    def __init__(self, backend: Any, artifact: Artifact) -> None:
+    def __init__(self, backend: Backend, artifact: Artifact) -> None:
         self.name, self.backend, self.artifact = backend.name, backend, artifact
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
@@ -195,7 +228,7 @@ def signature_of(artifact: Artifact) -> Graph:
     return graph
 
 
-class InterpreterBackend:
+class InterpreterBackend(Backend):
     """The reference interpreter as a device: slow, plain, and right."""
 
     name = "interpret"
@@ -204,9 +237,6 @@ class InterpreterBackend:
         from rlx.runtime.interpreted import Interpreted
 
         return Interpreted(graph, shared, options.get("donate", ()))
-
-    def set_threads(self, n: int) -> None:
-        """The interpreter is single-threaded; any number is accepted."""
 
 
 class Registered(NamedTuple):
@@ -245,8 +275,9 @@ _registry: dict[str, Registered] = {
 def register_backend(
     device: str, factory: Callable[[], Backend], missing: Callable[[], str] = _present
 ) -> None:
-    """Make a device available under a name; a name that is taken is a DeviceError. ``missing`` says
-    why the device cannot be used now, and "" if it can."""
+    """Make a device available under a name; a name that is taken is a DeviceError. ``factory``
+    makes its ``Backend`` for each session; ``missing`` says why the device cannot be used now, and
+    "" if it can."""
     if device in _registry:
         raise DeviceError(f"a backend for {device!r} is already registered")
     _registry[device] = Registered(factory, missing)
@@ -316,8 +347,9 @@ def why_not(device: str) -> str:
 
 @located
 def backend_for(device: str) -> Backend:
-    """The backend of a device; DeviceError if it is unknown or unavailable, UnsupportedError in
-    another interpreter of the process than the main one."""
+    """The backend of a device; DeviceError if it is unknown or unavailable, or if what was
+    registered for it makes no Backend, UnsupportedError in another interpreter of the process than
+    the main one."""
     if not is_main_interpreter():
         raise UnsupportedError(
             "RLX, like NumPy, works in the main interpreter of a process alone; use processes in"
@@ -333,4 +365,10 @@ def backend_for(device: str) -> Backend:
             f"{label(name)}: device {name!r} is not available: {why}{more};"
             f" use one of {', '.join(devices())}"
         )
-    return _registry[name].factory()
+    made: Any = _registry[name].factory()
+    if not isinstance(made, Backend):
+        raise DeviceError(
+            f"device {name!r}: what was registered for it makes a {type(made).__name__}, expected"
+            " an rlx.Backend; make that the base class, which has defaults for all methods but load"
+        )
+    return made

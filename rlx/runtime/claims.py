@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from rlx.errors import GraphError, UnsupportedError
 from rlx.ir.clone import leaves_of
@@ -22,6 +22,9 @@ from rlx.ir.value import Value
 from rlx.lowering.report import DispatchReport
 from rlx.ops.control.control import Control
 from rlx.ops.movement.constant import Constant
+
+if TYPE_CHECKING:
+    from rlx.runtime.backend import Backend
 
 __all__ = ["Legal", "Offence", "checked_claim", "claim_of", "claimed_graph", "legal_graph"]
 
@@ -66,11 +69,11 @@ def checked_claim(names: Iterable[Any], what: str) -> Claim:
     return frozenset(found)
 
 
-def claim_of(backend: Any) -> Claim | None:
+def claim_of(backend: Backend) -> Claim | None:
     """What a backend says that it runs; None if it says nothing."""
-    said: Any = getattr(backend, "supported_ops", None)
-    if said is None:
+    if backend.supported_ops is None:
         return None
+    said = backend.supported_ops
     names: Any = said() if callable(said) else said
     return checked_claim(names, f"supported_ops of {backend.name!r}")
 

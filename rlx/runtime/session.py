@@ -22,8 +22,8 @@ from rlx.precision import PrecisionPolicy, Types, check_policy, check_precision,
 from rlx.runtime import calls
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.backend import (
+    ArtifactBackend,
     Backend,
-    Loaded,
     Weights,
     backend_for,
     default_device,
@@ -78,7 +78,13 @@ class Session:
         self, graph: Graph, *, dims: Mapping[str, int] | None = None, **options: Any
     ) -> CompiledGraph:
         """Compile a graph. ``dims`` binds symbolic dims now; others bind at the first call of each
-        shape. ``options`` are those of ``rlx.lowering.compilation.Options``."""
+        shape. ``options`` are those of ``rlx.lowering.compilation.Options``.
+
+        Raises GraphError for what is no Graph, an unknown option or a value that it does not take,
+        and for ``donate`` of what does not fit; NameError or ShapeError for dims that the graph
+        does not have or that are out of their range; UnsupportedError for an op that the device
+        does not run.
+        """
         from rlx.lowering.compilation import Options
 
         if not isinstance(graph, Graph):
@@ -91,7 +97,7 @@ class Session:
             from rlx.precision.rewrite import with_precision
 
             graph, report = with_precision(graph, self.types)
-        if hasattr(self.backend, "supported_ops"):  # else it takes every graph
+        if self.backend.supported_ops is not None:  # else it takes every graph
             from rlx.runtime.claims import claim_of, claimed_graph
 
             claim = claim_of(self.backend)
@@ -143,10 +149,7 @@ class Session:
 
         Raises DTypeError for what is no array, UnsupportedError where the device is the host.
         """
-        put = getattr(self.backend, "put", None)
-        if put is None:
-            raise calls.memory_is_the_hosts(self.device)
-        return put(value)
+        return self.backend.put(value)
 
     def _multiply_in(self, precision: str) -> None:
         self.precision = located(check_precision)(precision)
@@ -185,7 +188,7 @@ class Session:
             raise ArtifactError(
                 f"the artifact was made for {found.target!r}, this session is for {self.device!r}"
             )
-        compiled = CompiledGraph(signature_of(found), Loaded(self.backend, found), {})
+        compiled = CompiledGraph(signature_of(found), ArtifactBackend(self.backend, found), {})
         compiled._params.update(found.values)  # the executable has them already
         return compiled
 
@@ -218,8 +221,7 @@ class CompiledGraph(Uncopied):
         self._types = {str(v.name): v.type for v in graph.params}
         self._inputs = [str(v.name) for v in graph.inputs]
         self._names = graph.output_names
-        variants = getattr(backend, "variants", None) if self._symbols else None
-        self._variants = variants(self._graph, self.options) if variants is not None else None
+        self._variants = backend.variants(self._graph, self.options) if self._symbols else None
         self._changes = 0  # of the variants, when what is bound was bound
         self._places = calls.places_of_sizes(self._graph) if self._variants is not None else None
         self._fast: Executable | None = None
@@ -263,7 +265,11 @@ class CompiledGraph(Uncopied):
         self.set_param(name, calls.array_of_bytes(name, data, dtype))
 
     def set_input(self, name: str, value: Any) -> None:
-        """Give an input a value for the calls that leave it out. An array is kept, not copied."""
+        """Give an input a value for the calls that leave it out. An array is kept, not copied.
+
+        It is in the input's shape, or a flat list. Raises NameError for an unknown input,
+        DTypeError and ShapeError for a value that does not fit.
+        """
         if name not in self._inputs:
             raise unknown(name, self._inputs, "input")
         v = self._graph.inputs[self._inputs.index(name)]
@@ -300,7 +306,12 @@ class CompiledGraph(Uncopied):
         return self.run(calls.named_inputs(self._inputs, arrays, named))
 
     def run_into(self, inputs: Mapping[str, Any], outputs: Sequence[Array]) -> None:
-        """Run and write the results into ``outputs``, which share no memory with the inputs."""
+        """Run and write the results into ``outputs``: for each output in order a contiguous,
+        writable NumPy array of its type and shape, which shares no memory with inputs and others.
+
+        Raises as ``run`` does, and for an array that does not fit ShapeError, DTypeError, or
+        GraphError if it is none or shares memory.
+        """
         try:
             short = self._quick(inputs)
             if short is not None and short.run_named_into(inputs, outputs):

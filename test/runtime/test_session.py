@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -14,8 +15,16 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import DeviceError, DTypeError, FaultError, GraphError, NameError, ShapeError
-from rlx.runtime.backend import _registry
+from rlx.errors import (
+    DeviceError,
+    DTypeError,
+    FaultError,
+    GraphError,
+    NameError,
+    ShapeError,
+    UnsupportedError,
+)
+from rlx.runtime.backend import InterpreterBackend, _registry
 from rlx.types import DTYPES
 
 DEVICES = ["cpu", "interpret"]
@@ -133,7 +142,8 @@ def test_outputs_of_run_into_are_checked(device: str) -> None:
     refused(
         ShapeError, lambda: f.run_into({"x": X}, [np.zeros((1, 4), np.float32)[:, ::2]]), "contig"
     )
-    refused(GraphError, lambda: f.run_into({"x": X}, [[[0, 0]]]), "output 0 is a list")
+    nested: Any = [[[0, 0]]]
+    refused(GraphError, lambda: f.run_into({"x": X}, nested), "output 0 is a list")
     frozen = np.zeros((1, 2), np.float32)
     frozen.setflags(write=False)
     refused(ShapeError, lambda: f.run_into({"x": X}, [frozen]), "writable")
@@ -447,13 +457,15 @@ def test_a_backend_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
         def run_slots(self, *inputs: Any) -> tuple[Any, ...]:
             return tuple(2 * a for a in super().run_slots(*inputs))
 
-    class Toy:
+    class Toy(rlx.Backend):
         name = "toy"
 
         def load(self, graph: rlx.Graph, options: Any, shared: Any) -> Any:
             return Doubling(graph)
 
-        def set_threads(self, n: int) -> None: ...
+    class Duck:
+        name = "duck"
+        load = Toy.load
 
     monkeypatch.setattr("rlx.runtime.backend._registry", dict(_registry))
     refused(DeviceError, lambda: rlx.Session("toy"), "'toy'")
@@ -461,6 +473,27 @@ def test_a_backend_from_outside(monkeypatch: pytest.MonkeyPatch) -> None:
     assert hello("toy").run({"x": X})[0].tolist() == [[8, 12]]
     refused(DeviceError, lambda: rlx.register_backend("toy", Toy), "'toy'", "already")
     refused(DeviceError, lambda: rlx.register_backend("cpu", Toy), "'cpu'", "already")
+    duck: Any = Duck
+    rlx.register_backend("duck", duck)
+    refused(DeviceError, lambda: rlx.Session("duck"), "makes a Duck", "an rlx.Backend")
+
+
+def test_what_a_backend_from_outside_has_not_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Loading artifacts and arrays of its own memory, of which the base class knows nothing."""
+    monkeypatch.setattr("rlx.runtime.backend._registry", dict(_registry))
+    rlx.register_backend("webgpu", InterpreterBackend)
+    session = rlx.Session("webgpu", threads=1)
+    g = rlx.Graph()
+    g.set_outputs(g.input("x", [2]) + 1)
+    artifact = rlx.compile_artifact(g, "webgpu")
+    refused(UnsupportedError, lambda: session.load(artifact), "'interpret' runs no artifacts")
+    g = rlx.Graph()
+    g.set_outputs(g.input("x", ["n"]) + 1)
+    many = replace(rlx.compile_artifact(g), target="webgpu")
+    refused(UnsupportedError, lambda: session.load(many), "'loaded_variants'", "dims=")
+    refused(UnsupportedError, lambda: session.to_device(X), "the host's memory")
+    f = session.compile(g)
+    assert [f.run({"x": np.zeros(n, np.float32)})[0].size for n in (2, 3)] == [2, 3]
 
 
 def test_a_param_set_while_others_run_is_seen_whole_or_not_at_all() -> None:

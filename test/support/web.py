@@ -23,6 +23,7 @@ from rlx.compiler.aot import compile_artifact
 from rlx.errors import FaultError, GraphError, ToolchainError, UnsupportedError
 from rlx.ir.arrays import as_array
 from rlx.ir.graph import Graph
+from rlx.runtime.backend import Backend
 from rlx.runtime.interpreted import Interpreted
 from rlx.runtime.web import write_bundle
 from rlx.types import DTYPES
@@ -131,7 +132,7 @@ def messages(wgsl: bytes) -> list[str]:
     return page().ask(_COMPILE, wgsl)
 
 
-class WebBackend:
+class WebBackend(Backend):
     """Pages of browsers as a device."""
 
     name = NAME
@@ -139,9 +140,6 @@ class WebBackend:
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Any:
         """A graph with all dims bound, compiled; the page loads it as it is first run."""
         return _InBrowser(graph, options)
-
-    def set_threads(self, n: int) -> None:
-        """The host only waits; any number is accepted."""
 
 
 class _InBrowser(Interpreted):

@@ -18,6 +18,7 @@ from rlx.errors import FaultError, UnsupportedError
 from rlx.ir.graph import Graph
 from rlx.ir.op import caller
 from rlx.runtime.artifact import Artifact, Variant
+from rlx.runtime.backend import Backend
 from rlx.runtime.calls import check_params
 from rlx.runtime.devices.device_array import DeviceArray, accepted, put
 from rlx.runtime.devices.gpu_steps import StepsOn
@@ -41,7 +42,7 @@ _RUNS = 8
 _ERROR = struct.Struct("<ii")
 
 
-class DeviceBackend:
+class DeviceBackend(Backend):
     """A GPU as a device: compiles for the target of an API, and runs by its driver, the one that
     the process has open unless another is given. DeviceError if there is no such device here."""
 
@@ -76,9 +77,6 @@ class DeviceBackend:
     def put(self, value: Any) -> DeviceArray:
         """A copy of an array in the memory of the device."""
         return put(self.driver, value)
-
-    def set_threads(self, n: int) -> None:
-        """The host only waits for the device; any number is accepted."""
 
 
 @frozen
