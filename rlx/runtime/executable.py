@@ -21,7 +21,7 @@ from rlx.ir.arrays import as_array, typed_array
 from rlx.ir.op import caller
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact
-from rlx.runtime.launches import Launch, launches_of, register
+from rlx.runtime.launches import LaunchInfo, launches_of, register
 from rlx.runtime.weights import Code, Weights, plain
 from rlx.tracing import span
 from rlx.types import DTYPES, TensorType
@@ -135,7 +135,7 @@ class Executable(LoadedCode):
         return objects + 2 * len(self.variant.main_words)
 
     @property
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[LaunchInfo]:
         """The launches of a call, in the order in which the runtime numbers them."""
         return self._all_launches()[1]
 

@@ -21,7 +21,7 @@ from rlx.tracing import Event, Recording, add_source
 if TYPE_CHECKING:
     from rlx.schedule.steps import Place, Step
 
-__all__ = ["CAPACITY", "Launch", "launches_of", "register"]
+__all__ = ["CAPACITY", "LaunchInfo", "launches_of", "register"]
 
 CAPACITY = 1 << 18
 """Events that one trace keeps of runs: 10 MiB, and some 50 MiB of JSON."""
@@ -31,7 +31,7 @@ _RUN, _PROLOGUE, _LAUNCH, _CHUNK = range(4)
 _NAMES = {_RUN: "run", _PROLOGUE: "prologue"}
 
 
-class Launch(NamedTuple):
+class LaunchInfo(NamedTuple):
     """A launch of a schedule: its kernel, the ops that it computes, and the user's line.
 
     ``flops`` is the arithmetic of those ops by their own account; ``bytes`` is what it moves if it
@@ -61,19 +61,19 @@ class Launch(NamedTuple):
         }  # fmt: skip
 
 
-Launches: TypeAlias = Callable[[], list[Launch]]
+Launches: TypeAlias = Callable[[], list[LaunchInfo]]
 """What gives the launches of an entry."""
 
 
-def launches_of(variant: Variant) -> tuple[list[Launch], list[Launch]]:
+def launches_of(variant: Variant) -> tuple[list[LaunchInfo], list[LaunchInfo]]:
     """The launches of the prologue and of main, in the order in which the runtime numbers them."""
     from rlx.schedule.steps import launches
 
     facts = iter(variant.launches)
 
-    def made(steps: Iterable[Step[Place]]) -> list[Launch]:
+    def made(steps: Iterable[Step[Place]]) -> list[LaunchInfo]:
         return [
-            Launch(variant.kernels[s.kernel].name, *next(facts), s.grid[0], s.sizes)
+            LaunchInfo(variant.kernels[s.kernel].name, *next(facts), s.grid[0], s.sizes)
             for s in launches(steps)
         ]
 

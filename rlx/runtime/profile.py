@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from rlx.base.clock import time_ns
 from rlx.base.frozen import frozen
-from rlx.runtime.launches import Launch
+from rlx.runtime.launches import LaunchInfo
 
 __all__ = ["Profile", "Roof", "Row", "measure"]
 
@@ -37,7 +37,7 @@ class Row:
     """Launches that belong together: of one kernel, for the same ops at the same line.
 
     Everything counts one run of the graph: ``calls``, ``seconds`` (of each launch its fastest
-    run), ``flops`` and ``bytes`` (see ``rlx.runtime.launches.Launch``).
+    run), ``flops`` and ``bytes`` (see ``rlx.runtime.launches.LaunchInfo``).
     """
 
     kernel: str
@@ -138,7 +138,7 @@ class Profile:
 def measure(
     run: Callable[[], object],
     times: Callable[[], Sequence[tuple[int, int]]],
-    launches: Sequence[Launch],
+    launches: Sequence[LaunchInfo],
     runs: int,
     threads: int,
 ) -> Profile:
@@ -163,7 +163,7 @@ def measure(
     return Profile(rows, runs, least, median, max(0, around) * 1e-9, threads)
 
 
-def _grouped(times: Iterable[tuple[Launch, int, int]]) -> list[Row]:
+def _grouped(times: Iterable[tuple[LaunchInfo, int, int]]) -> list[Row]:
     rows: dict[tuple[str, str, str], Row] = {}
     for launch, calls, ns in times:
         if not calls:

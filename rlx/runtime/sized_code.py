@@ -11,7 +11,7 @@ from rlx.base.cached import cached_property
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.executable import Executable, LoadedCode
-from rlx.runtime.launches import Launch, launches_of, register
+from rlx.runtime.launches import LaunchInfo, launches_of, register
 from rlx.runtime.weights import Weights
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class _Bound(Executable):
         return 2 * len(self._of.variant.main_words) + 4096
 
     @property
-    def launches(self) -> list[Launch]:
+    def launches(self) -> list[LaunchInfo]:
         """See ``Executable``."""
         return _launches_at(self._of, self._sizes)
 
@@ -101,5 +101,5 @@ class _Bound(Executable):
         return replace(self._of.artifact, inputs=inputs, outputs=outputs, variants=(self.variant,))
 
 
-def _launches_at(code: SizedCode, sizes: tuple[int, ...]) -> list[Launch]:
+def _launches_at(code: SizedCode, sizes: tuple[int, ...]) -> list[LaunchInfo]:
     return launches_of(code.variant_at(sizes))[1]

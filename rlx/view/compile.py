@@ -17,7 +17,7 @@ from rlx.targets.base import BINARY_STAGES, Target
 from rlx.view.levels import Level, level_lines, source_level
 from rlx.view.provenance import Provenance
 
-__all__ = ["Buffer", "CompileView", "KernelView", "Launch", "watch"]
+__all__ = ["Buffer", "CompileView", "KernelView", "LaunchView", "watch"]
 
 
 @frozen
@@ -59,7 +59,7 @@ TITLES = {"hir": "HIR", "mir": "MIR", "fused": "MIR, fused", "lir": "LIR"}
 
 
 @frozen
-class Launch:
+class LaunchView:
     """A launch: its kernel, its node, and the types of what it touches in the arena by offset."""
 
     kernel: str
@@ -92,7 +92,7 @@ class CompileView:
     origins: list[tuple[int, ...]]
     kernels: list[KernelView]
     kernel_nodes: list[int]
-    launches: list[Launch]
+    launches: list[LaunchView]
     arena: list[Buffer]
     arena_bytes: int
     packed_bytes: int
@@ -141,18 +141,18 @@ def _level(name: str, module: ir.Module, provenance: Provenance) -> Level:
     return level_lines(Level(name, TITLES[name]), module, first, provenance)
 
 
-def _launches(module: ir.Module, provenance: Provenance) -> dict[str, list[Launch]]:
+def _launches(module: ir.Module, provenance: Provenance) -> dict[str, list[LaunchView]]:
     """The launches of each entry in order, those in loops included."""
-    found: dict[str, list[Launch]] = {"main": [], "prologue": []}
+    found: dict[str, list[LaunchView]] = {"main": [], "prologue": []}
 
     for name, entry in functions(module).items():
         if name not in found:
             continue
 
-        def visit(op: ir.Operation, into: list[Launch] = found[name]) -> ir.WalkResult:
+        def visit(op: ir.Operation, into: list[LaunchView] = found[name]) -> ir.WalkResult:
             if op.name == "func.call":
                 callee = ir.FlatSymbolRefAttr(op.attributes["callee"]).value
-                into.append(Launch(callee, provenance.own_of(op), _in_arena(op)))
+                into.append(LaunchView(callee, provenance.own_of(op), _in_arena(op)))
             return ir.WalkResult.ADVANCE
 
         entry.walk(visit, ir.WalkOrder.PRE_ORDER)
@@ -173,7 +173,7 @@ def _in_arena(call: ir.Operation) -> dict[int, str]:
     return found
 
 
-def _uses(kernel: str, entries: Iterable[list[Launch]], provenance: Provenance) -> set[int]:
+def _uses(kernel: str, entries: Iterable[list[LaunchView]], provenance: Provenance) -> set[int]:
     launches = [step.node for entry in entries for step in entry if step.kernel == kernel]
     return {n for node in launches for n in (node, *provenance.origins[node])}
 
@@ -186,7 +186,7 @@ def _declare(lir: Level, nodes: Mapping[str, int]) -> None:
             lir.nodes[i] = nodes.get(rest.split("(")[0], -1)
 
 
-def _buffers(planned: Sequence[ArenaBuffer], launches: Sequence[Launch]) -> list[Buffer]:
+def _buffers(planned: Sequence[ArenaBuffer], launches: Sequence[LaunchView]) -> list[Buffer]:
     """The arena as the lowering planned it; nothing where LIR is what was read."""
     found: list[Buffer] = []
     for b in planned:

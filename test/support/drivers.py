@@ -10,13 +10,14 @@ import subprocess
 import tempfile
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from rlx.targets.cuda.launch import CudaDriver
 from rlx.targets.gpu import drivers
-from rlx.targets.gpu.driver import Binding, Buffer, Driver, Handle, Kernel, Launch
+from rlx.targets.gpu.driver import Binding, Buffer, DeviceLaunch, Driver, Handle, Kernel
 from rlx.targets.gpu.streams import StreamDriver
 from rlx.targets.metal.launch import MetalDriver
 from rlx.targets.rocm.launch import RocmDriver
@@ -187,7 +188,7 @@ def mocked(api: str) -> type[StreamDriver]:
     option = ["-DHIP"] if api == "rocm" else []
     command = ["cc", "-O1", "-shared", "-fPIC", *option, "-o", str(library), str(MOCK_SOURCE)]
     subprocess.run(command, check=True)
-    base = {"cuda": CudaDriver, "rocm": RocmDriver}[api]
+    base: Any = {"cuda": CudaDriver, "rocm": RocmDriver}[api]
     return type(base.__name__, (base,), {"libraries": (str(library),)})
 
 
@@ -238,11 +239,13 @@ class Pair:
         for buffer, values in zip(self.buffers, (self.x, self.y), strict=True):
             self.driver.write(buffer, 0, values)
 
-    def launch(self, k: int = 1) -> Launch:
+    def launch(self, k: int = 1) -> DeviceLaunch:
         """``y += k * x``."""
         x, y = self.buffers
         ranges = ((x, 0, 4 * self.n), (y, 0, 4 * self.n))
-        return Launch(self.handle, (-(-self.n // 64), 1, 1), ranges, struct.pack("<2i", self.n, k))
+        return DeviceLaunch(
+            self.handle, (-(-self.n // 64), 1, 1), ranges, struct.pack("<2i", self.n, k)
+        )
 
     def result(self) -> np.ndarray:
         """What ``y`` is on the device."""

@@ -18,7 +18,7 @@ from rlx.runtime import backend
 from rlx.runtime.devices.gpu_executable import DeviceBackend
 from rlx.targets import triton
 from rlx.targets.cuda.features import runs
-from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
+from rlx.targets.gpu.driver import DeviceLaunch, Driver, Kernel, Limits
 from rlx.targets.triton.compile import Compiled
 from support.ttir import run_programs
 
@@ -66,12 +66,12 @@ class BlocksDriver(Driver):
 
     def _unload(self, raw: Any) -> None: ...
 
-    def _record(self, launches: tuple[Launch, ...]) -> tuple[Launch, ...]:
+    def _record(self, launches: tuple[DeviceLaunch, ...]) -> tuple[DeviceLaunch, ...]:
         return launches
 
     def _forget(self, raw: Any) -> None: ...
 
-    def _run(self, raw: tuple[Launch, ...]) -> None:
+    def _run(self, raw: tuple[DeviceLaunch, ...]) -> None:
         for launch in raw:
             count, *numbers = np.frombuffer(launch.params, np.int32).tolist()
             x, y, _ = launch.groups

@@ -21,7 +21,7 @@ import pytest
 from rlx import knobs
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
 from rlx.targets.gpu import drivers
-from rlx.targets.gpu.driver import Binding, Driver, Kernel, Launch
+from rlx.targets.gpu.driver import Binding, DeviceLaunch, Driver, Kernel
 from support.drivers import MOCKED, SOFTWARE, available, counter, kernels, mocked, pair
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -68,7 +68,7 @@ def test_groups_share_memory_in_three_directions(driver: Driver) -> None:
     x = np.arange(8 * 100, dtype=np.int32)
     source, target = driver.allocate(x.nbytes), driver.allocate(400)
     driver.write(source, 0, x)
-    driver.run([Launch(handle, (100, 1, 1), ((source, 0, x.nbytes), (target, 0, 400)))])
+    driver.run([DeviceLaunch(handle, (100, 1, 1), ((source, 0, x.nbytes), (target, 0, 400)))])
     found = np.frombuffer(driver.read(target, 0, 400), np.int32)
     np.testing.assert_array_equal(found, x.reshape(-1, 8).sum(1))
 
@@ -79,7 +79,7 @@ def test_ranges_of_one_buffer_are_bound_as_arrays(driver: Driver) -> None:
     part = driver.limits.alignment * -(-64 // driver.limits.alignment)
     arena = driver.allocate(3 * part)
     driver.write(arena, 2 * part, x)
-    driver.run([Launch(handle, (2, 1, 1), ((arena, 2 * part, 64), (arena, part, 8)))])
+    driver.run([DeviceLaunch(handle, (2, 1, 1), ((arena, 2 * part, 64), (arena, part, 8)))])
     assert np.frombuffer(driver.read(arena, part, 8), np.int32).tolist() == [28, 92]
 
 
@@ -87,7 +87,7 @@ def test_nothing_runs_on_no_groups_and_empty_ranges_are_bound(driver: Driver) ->
     p = pair(driver, 0)
     driver.run([p.launch()])
     assert p.result().size == 0
-    driver.run([Launch(p.handle, (1, 1, 1), p.launch().buffers, bytes(8))])  # none is inside
+    driver.run([DeviceLaunch(p.handle, (1, 1, 1), p.launch().buffers, bytes(8))])  # none is inside
 
 
 def test_bytes_are_copied_from_and_to_anywhere(driver: Driver) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
 from rlx.targets import find_target
-from rlx.targets.gpu.driver import Binding, Driver, Kernel, Launch
+from rlx.targets.gpu.driver import Binding, DeviceLaunch, Driver, Kernel
 from rlx.targets.metal.launch import MetalDriver
 from support.drivers import kernels, pair, stand_in
 
@@ -105,7 +105,7 @@ def results(driver: Driver, body: str, times: int = 1) -> list[np.ndarray]:
     y = driver.allocate(32)
     found: list[np.ndarray] = []
     for _ in range(times):
-        driver.run([Launch(handle, (1, 1, 1), ((y, 0, 32),))])
+        driver.run([DeviceLaunch(handle, (1, 1, 1), ((y, 0, 32),))])
         found.append(np.frombuffer(driver.read(y, 0, 32), np.float32))
     return found
 

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING
 
 from rlx.schedule.steps import Collective, For, If, Launch, Place, Step, While
 from rlx.targets.gpu.program import bind
-from rlx.targets.gpu.work import Buffer, Recording
-from rlx.targets.gpu.work import Launch as Work
+from rlx.targets.gpu.work import Buffer, DeviceLaunch, Recording
 
 if TYPE_CHECKING:
     from rlx.runtime.devices.gpu_executable import DeviceExecutable
@@ -28,13 +27,13 @@ class StepsOn:
         self.owner, self.buffers = owner, list(buffers)
         self.steps = _Steps(self, steps)
 
-    def launch(self, step: Launch[Place], rounds: Sequence[int] = ()) -> Work:
+    def launch(self, step: Launch[Place], rounds: Sequence[int] = ()) -> DeviceLaunch:
         """A step as its driver takes it, in the given rounds of the loops around it."""
         kernel = self.owner.program.kernels[step.kernel]
         offsets, params = bind(step, kernel, self.owner.driver.limits.alignment, rounds)
         buffers = [self.buffers[p.base] for p in step.places]
         ranges = tuple((b, at, b.nbytes - at) for b, at in zip(buffers, offsets, strict=True))
-        return Work(self.owner._handles[step.kernel], step.grid, ranges, params)
+        return DeviceLaunch(self.owner._handles[step.kernel], step.grid, ranges, params)
 
     def read(self, place: Place, rounds: Sequence[int], nbytes: int) -> bytes:
         """Bytes at a place."""
@@ -53,7 +52,7 @@ class _Steps:
         self.parts: list[Recording | Launch[Place] | _Control] = list(self._made(steps))
 
     def _made(self, steps: Sequence[Step[Place]]) -> Iterator[Recording | Launch[Place] | _Control]:
-        still: list[Work] = []
+        still: list[DeviceLaunch] = []
         for step in steps:
             if isinstance(step, Launch) and not any(p.moves for p in step.places):
                 still.append(self.owner.launch(step))

@@ -4,7 +4,7 @@
     x, y = driver.allocate(4096), driver.allocate(4096)
     driver.write(x, 0, data)
     double = driver.load(Kernel("double", spirv, (64, 1, 1), (Binding("f32"), Binding("f32"))))
-    launch = Launch(double, (16, 1, 1), ((x, 0, 4096), (y, 0, 4096)))
+    launch = DeviceLaunch(double, (16, 1, 1), ((x, 0, 4096), (y, 0, 4096)))
     work = driver.record([launch])   # once
     driver.run(work)                 # as often as wanted
     data = driver.read(y, 0, 4096)
@@ -33,9 +33,9 @@ from rlx.targets.gpu.work import (
     Binding,
     Borrowed,
     Buffer,
+    DeviceLaunch,
     Handle,
     Kernel,
-    Launch,
     Limits,
     Recording,
     Resource,
@@ -43,7 +43,15 @@ from rlx.targets.gpu.work import (
 from rlx.types import DTYPES
 
 __all__ = [
-    "FORKED", "Binding", "Buffer", "Driver", "Handle", "Kernel", "Launch", "Limits", "Recording",
+    "FORKED",
+    "Binding",
+    "Buffer",
+    "DeviceLaunch",
+    "Driver",
+    "Handle",
+    "Kernel",
+    "Limits",
+    "Recording",
     "Resource",
 ]  # fmt: skip
 
@@ -146,7 +154,7 @@ class Driver(ABC):
                 raise
             return self._keep(Handle(self, (raw, kernel.code), kernel))
 
-    def record(self, launches: Sequence[Launch]) -> Recording:
+    def record(self, launches: Sequence[DeviceLaunch]) -> Recording:
         """Launches to be run in order, each seeing what those before wrote; DeviceError if one does
         not fit its kernel or the device."""
         with self._call():
@@ -155,7 +163,7 @@ class Driver(ABC):
             kept = tuple(x for x in launches if 0 not in x.groups)
             return self._keep(Recording(self, self._record(kept), tuple(launches)))
 
-    def run(self, work: Recording | Sequence[Launch]) -> None:
+    def run(self, work: Recording | Sequence[DeviceLaunch]) -> None:
         """Run launches in order. What is to be run often is recorded once."""
         if not isinstance(work, Recording):
             with self.record(work) as recording:
@@ -220,7 +228,7 @@ class Driver(ABC):
     def _unload(self, raw: Any) -> None: ...
 
     @abstractmethod
-    def _record(self, launches: tuple[Launch, ...]) -> Any: ...
+    def _record(self, launches: tuple[DeviceLaunch, ...]) -> Any: ...
 
     @abstractmethod
     def _forget(self, raw: Any) -> None: ...
@@ -370,7 +378,7 @@ class Driver(ABC):
                 f" {limits.bindings} are possible"
             )
 
-    def _check_launch(self, launch: Launch) -> None:
+    def _check_launch(self, launch: DeviceLaunch) -> None:
         self._check_own(launch.handle, "launch")
         kernel, limits = launch.handle.kernel, self.limits
         who = f"{self}: kernel {kernel.name}"

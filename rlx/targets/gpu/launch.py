@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
-from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
+from rlx.targets.gpu.driver import DeviceLaunch, Driver, Kernel, Limits
 from rlx.targets.gpu.library import choose
 from rlx.targets.gpu.profiles import buffer_words
 
@@ -149,7 +149,7 @@ class WebGpuDriver(Driver):
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _record(self, launches: tuple[Launch, ...]) -> list[tuple[Any, Any, Any]]:
+    def _record(self, launches: tuple[DeviceLaunch, ...]) -> list[tuple[Any, Any, Any]]:
         steps: list[tuple[Any, Any, Any]] = []
         for launch in launches:
             pipeline, layout = launch.handle.raw[0]

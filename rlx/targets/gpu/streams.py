@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import Any
 
 from rlx.errors import DeviceError, DeviceLostError, ToolchainError
-from rlx.targets.gpu.driver import Driver, Kernel, Launch
+from rlx.targets.gpu.driver import DeviceLaunch, Driver, Kernel
 from rlx.targets.gpu.library import Codes, Library, address, choose
 
 __all__ = ["SIGNATURES", "StreamDriver", "codes"]
@@ -219,7 +219,7 @@ class StreamDriver(Driver):
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _record(self, launches: tuple[Launch, ...]) -> tuple[int, int]:
+    def _record(self, launches: tuple[DeviceLaunch, ...]) -> tuple[int, int]:
         """A graph with the launches, and the memory of their params."""
         text = b"".join(x.params.ljust(-(-len(x.params) // 16) * 16, b"\0") for x in launches)
         params = self._allocate(len(text)) if text else 0
@@ -232,7 +232,7 @@ class StreamDriver(Driver):
                 self._free(params)
             raise
 
-    def _captured(self, launches: tuple[Launch, ...], params: int) -> int:
+    def _captured(self, launches: tuple[DeviceLaunch, ...], params: int) -> int:
         graph = 0
         self.do("begin capture", self.stream, _OF_THIS_THREAD)
         try:
@@ -251,7 +251,7 @@ class StreamDriver(Driver):
         finally:
             self.do("destroy graph", graph)
 
-    def _launch(self, launch: Launch, params: int) -> None:
+    def _launch(self, launch: DeviceLaunch, params: int) -> None:
         values = [c.c_uint64(b.raw[0] + first) for b, first, _ in launch.buffers]
         if launch.params:
             values.append(c.c_uint64(params))

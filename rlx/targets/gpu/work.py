@@ -15,9 +15,9 @@ __all__ = [
     "Binding",
     "Borrowed",
     "Buffer",
+    "DeviceLaunch",
     "Handle",
     "Kernel",
-    "Launch",
     "Limits",
     "Recording",
     "Resource",
@@ -138,7 +138,7 @@ class Handle(Resource):
 
 
 @frozen
-class Launch:
+class DeviceLaunch:
     """A kernel on ``groups`` work groups; with none in some direction, it does nothing.
 
     ``buffers`` are (buffer, first byte, bytes) for each of the kernel's bindings; ``params`` are
@@ -154,7 +154,7 @@ class Launch:
 class Recording(Resource):
     """Launches made ready to be run again and again. It keeps their buffers and kernels."""
 
-    def __init__(self, driver: Driver, raw: Any, launches: tuple[Launch, ...]) -> None:
+    def __init__(self, driver: Driver, raw: Any, launches: tuple[DeviceLaunch, ...]) -> None:
         super().__init__(driver, raw, "recording")
         self.launches = launches
 

@@ -10,7 +10,7 @@ import importlib
 from typing import Any, NamedTuple
 
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
-from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
+from rlx.targets.gpu.driver import DeviceLaunch, Driver, Kernel, Limits
 from rlx.targets.gpu.library import choose
 from rlx.targets.metal.features import BUFFERS
 
@@ -139,7 +139,7 @@ class MetalDriver(Driver):
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _record(self, launches: tuple[Launch, ...]) -> list[_Step]:
+    def _record(self, launches: tuple[DeviceLaunch, ...]) -> list[_Step]:
         size = self.metal.MTLSizeMake
         return [
             _Step(

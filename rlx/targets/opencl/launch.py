@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from rlx.errors import DeviceError, ToolchainError
-from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
+from rlx.targets.gpu.driver import DeviceLaunch, Driver, Kernel, Limits
 from rlx.targets.gpu.library import Codes, Library, address, choose
 from rlx.targets.gpu.work import Triple
 
@@ -243,7 +243,7 @@ class OpenCLDriver(Driver):
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _record(self, launches: tuple[Launch, ...]) -> list[_Step]:
+    def _record(self, launches: tuple[DeviceLaunch, ...]) -> list[_Step]:
         steps: list[_Step] = []
         try:
             for launch in launches:
@@ -254,14 +254,14 @@ class OpenCLDriver(Driver):
             raise
         return steps
 
-    def _step(self, launch: Launch) -> _Step:
+    def _step(self, launch: DeviceLaunch) -> _Step:
         program, name = launch.handle.raw[0]
         group: Triple = launch.handle.kernel.workgroup
         total = (g * n for g, n in zip(launch.groups, group, strict=True))
         sizes = c.c_size_t * 3
         return _Step(self._kernel(program, name), [], sizes(*total), sizes(*group))
 
-    def _set_arguments(self, step: _Step, launch: Launch) -> None:
+    def _set_arguments(self, step: _Step, launch: DeviceLaunch) -> None:
         arguments = [self._argument(step, b.raw, first, n) for b, first, n in launch.buffers]
         if launch.params:
             arguments.append(

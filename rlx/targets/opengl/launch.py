@@ -6,7 +6,7 @@ import ctypes as c
 from dataclasses import dataclass
 
 from rlx.errors import OutOfMemoryError, ToolchainError
-from rlx.targets.gpu.driver import Driver, Kernel, Launch, Limits
+from rlx.targets.gpu.driver import DeviceLaunch, Driver, Kernel, Limits
 from rlx.targets.gpu.languages.glsl import defined
 from rlx.targets.gpu.library import address, choose
 from rlx.targets.gpu.profiles import buffer_words
@@ -148,7 +148,7 @@ class OpenGLDriver(Driver):
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _record(self, launches: tuple[Launch, ...]) -> list[_Step]:
+    def _record(self, launches: tuple[DeviceLaunch, ...]) -> list[_Step]:
         steps: list[_Step] = []
         try:
             for launch in launches:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes as c
 from dataclasses import dataclass
 
-from rlx.targets.gpu.driver import Driver, Kernel, Launch
+from rlx.targets.gpu.driver import DeviceLaunch, Driver, Kernel
 from rlx.targets.gpu.library import address
 from rlx.targets.gpu.profiles import buffer_words
 from rlx.targets.gpu.work import Triple
@@ -178,7 +178,7 @@ class VulkanDriver(Driver):
 
     # -- runs ------------------------------------------------------------------------------
 
-    def _record(self, launches: tuple[Launch, ...]) -> _Commands:
+    def _record(self, launches: tuple[DeviceLaunch, ...]) -> _Commands:
         made = _Commands(0, 0, None)
         try:
             made.params = self._params(launches)
@@ -200,7 +200,7 @@ class VulkanDriver(Driver):
     def _aligned(self, size: int) -> int:
         return -(-size // self.limits.alignment) * self.limits.alignment
 
-    def _params(self, launches: tuple[Launch, ...]) -> _Memory | None:
+    def _params(self, launches: tuple[DeviceLaunch, ...]) -> _Memory | None:
         """One buffer with the params of all launches, which do not change."""
         text = b"".join(x.params.ljust(self._aligned(len(x.params)), b"\0") for x in launches)
         if not text:
@@ -209,14 +209,14 @@ class VulkanDriver(Driver):
         c.memmove(found.at, text, len(text))
         return found
 
-    def _descriptor_pool(self, launches: tuple[Launch, ...]) -> int:
+    def _descriptor_pool(self, launches: tuple[DeviceLaunch, ...]) -> int:
         count = sum(_bindings(x.handle.kernel) for x in launches)
         size = make("DescriptorPoolSize", type=api.DESCRIPTOR_STORAGE_BUFFER, count=max(1, count))
         sets = max(1, len(launches))
         info = make("DescriptorPoolCreateInfo", sets=sets, sizes=1, pSizes=size)
         return self.vk.create("vkCreateDescriptorPool", self.device, info)
 
-    def _dispatch(self, made: _Commands, launch: Launch, at: int) -> None:
+    def _dispatch(self, made: _Commands, launch: DeviceLaunch, at: int) -> None:
         vk, commands = self.vk, made.buffer
         kernel: _Pipeline = launch.handle.raw[0]
         layouts = (c.c_uint64 * 1)(kernel.sets)
