@@ -47,7 +47,7 @@ setup: .venv/native.stamp
 
 demo: setup .venv/model.stamp
 	model=$$($(BIN)/python tools/find_model.py) && \
-	  $(BIN)/python -m rlx.tools.cli embed "$$model" $(SENTENCES)
+	  $(BIN)/python -m rlx.tools.cli similar "$$model" $(SENTENCES)
 
 QUESTION ?= "What is the capital of France?"
 chat: setup .venv/chat-model.stamp

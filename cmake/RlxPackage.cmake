@@ -41,3 +41,12 @@ write_basic_package_version_file("${CMAKE_CURRENT_BINARY_DIR}/rlxConfigVersion.c
 install(FILES
   "${CMAKE_CURRENT_BINARY_DIR}/rlxConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/rlxConfigVersion.cmake"
   DESTINATION ${package_dir})
+
+# pkg-config: the static library, with the system's that it needs.
+if(APPLE)
+  set(RLX_SYSTEM_LIBRARIES "-lc++")
+else()
+  set(RLX_SYSTEM_LIBRARIES "-lstdc++ -lpthread -ldl -lm")
+endif()
+configure_file("${CMAKE_CURRENT_LIST_DIR}/rlx.pc.in" "${CMAKE_CURRENT_BINARY_DIR}/rlx.pc" @ONLY)
+install(FILES "${CMAKE_CURRENT_BINARY_DIR}/rlx.pc" DESTINATION ${package_root}lib/pkgconfig)

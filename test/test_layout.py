@@ -35,6 +35,7 @@ LAYERS = {
         "dialects", "codegen", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
         "view", "compat", "bench", "opt", "driver", "macros", "roofline", "functions", "xp", "nn",
         "ptq", "models", "frontends", "llm", "distributed", "training", "prelude", "tools",
+        "__main__",
     ),
     "rlx.kernels": (
         "registry", "elementwise", "loop", "fft", "matmul", "sort",
@@ -52,6 +53,9 @@ SEAMS = {
     ("rlx.ir", "rlx.text"): "a graph is pickled as its text",
     ("rlx.ir", "rlx.dialects"): "Graph.to_mlir is where a user meets MLIR",
     ("rlx.ir", "rlx.inspect"): "a graph shows itself",
+    ("rlx.ir", "rlx.view"): "a notebook shows graphs and values",
+    ("rlx.runtime", "rlx.view"): "a notebook shows sessions, artifacts and profiles",
+    ("rlx.compiler", "rlx.view"): "a notebook shows the levels of a compile",
     ("rlx.ir", "rlx.compat"): "rlx.ir has the names of the original's module of that name",
     ("rlx.quant", "rlx.ptq"): "rlx.quant has the names for graphs too",
     ("rlx.ir", "rlx.xp"): "NumPy's functions of elements, called with Values, are those of rlx.xp",

@@ -21,6 +21,9 @@ from rlx.runtime.cache.artifacts import find_or_compile
 from rlx.targets import default_target, find_target, rank
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from rlx.lowering.compilation import OptionArgs
     from rlx.targets.base import Target
 
 __all__ = ["compile_artifact"]
@@ -34,7 +37,7 @@ def compile_artifact(
     dims: Mapping[str, int | tuple[int, int]] | None = None,
     params: Mapping[str, Any] | None = None,
     precision: str = "f32",
-    **options: Any,
+    **options: Unpack[OptionArgs],
 ) -> Artifact:
     """Compile a graph to an artifact, which is saved to a file and runs without a compiler.
 

@@ -39,7 +39,10 @@ from rlx.targets.base import Target
 from rlx.tracing import span
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from rlx.compiler.graph_module import GraphModule
+    from rlx.lowering.compilation import OptionArgs
     from rlx.targets.gpu.program import GpuProgram
 
 __all__ = [
@@ -121,7 +124,7 @@ def lowered(graph: Graph, compilation: Compilation) -> Schedule:
         return planned(module, compilation)
 
 
-def compile_lowered(module: GraphModule, **options: Any) -> Artifact:
+def compile_lowered(module: GraphModule, **options: Unpack[OptionArgs]) -> Artifact:
     """The artifact of a module of lir, or of mir with regions, for the CPU that it was lowered for,
     with the values of params that it carries. ``options`` are those of the passes that are left.
 

@@ -23,7 +23,9 @@ from rlx.ir.graph import Graph
 from rlx.text import graph_text, parse_graph
 
 if TYPE_CHECKING:
-    from rlx.lowering.compilation import Compilation
+    from typing import Unpack
+
+    from rlx.lowering.compilation import Compilation, OptionArgs
     from rlx.lowering.pass_base import Pass
 
 __all__ = [
@@ -93,7 +95,9 @@ class GraphModule:
             values = parse_graph(text).param_values if said else {}
             return _module(stage, module, "main", target, values)
 
-    def to(self, stage: GraphStage | str, target: str | None = None, **options: Any) -> GraphModule:
+    def to(
+        self, stage: GraphStage | str, target: str | None = None, **options: Unpack[OptionArgs]
+    ) -> GraphModule:
         """The module at a later level, by the compiler's passes.
 
         ``target`` is one such as "cpu:x86-64-v4"; by default that of the module, or this machine's
@@ -144,7 +148,7 @@ class GraphModule:
         self,
         policy: FusionPolicy | str = FusionPolicy.FUSABLE,
         target: str | None = None,
-        **options: Any,
+        **options: Unpack[OptionArgs],
     ) -> MirModule:
         """The module as mir: of ops, or by the policy DIRECT with regions for a target. Arguments
         as for ``to``; GraphError for another policy."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlx.base.frozen import frozen
 from rlx.compiler.graph_module import GraphModule
@@ -10,6 +10,11 @@ from rlx.errors import GraphError
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
 from rlx.ir.location import caller
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from rlx.lowering.compilation import OptionArgs
 
 __all__ = ["PipelineInspect", "inspect_pipeline"]
 
@@ -27,6 +32,11 @@ class PipelineInspect:
     fusion: str
     dispatch: str
     seconds: dict[str, float]
+
+    def _repr_html_(self) -> str:
+        from rlx.view.notebook import pipeline_html
+
+        return pipeline_html(self)
 
     def __str__(self) -> str:
         from rlx.lowering.dump import section
@@ -47,7 +57,11 @@ class PipelineInspect:
 
 @located
 def inspect_pipeline(
-    graph: Any, target: Any = "cpu", *, dims: dict[str, int] | None = None, **options: Any
+    graph: Any,
+    target: Any = "cpu",
+    *,
+    dims: dict[str, int] | None = None,
+    **options: Unpack[OptionArgs],
 ) -> PipelineInspect:
     """Compile a graph, or a module of hir or mir, down to LIR and return every level.
 

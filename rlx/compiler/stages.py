@@ -26,6 +26,9 @@ from rlx.runtime.claims import checked_claim, claimed_graph, legal_graph
 from rlx.targets import TARGETS, find_target
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
+    from rlx.lowering.compilation import OptionArgs
     from rlx.lowering.pass_base import Pass
 
 __all__ = [
@@ -247,7 +250,10 @@ def fusion_passes_for_supported(
 
 @located
 def legalize_for_backend(
-    graph: Graph, target: str | Iterable[str] = "cpu", dims: Dims | None = None, **options: Any
+    graph: Graph,
+    target: str | Iterable[str] = "cpu",
+    dims: Dims | None = None,
+    **options: Unpack[OptionArgs],
 ) -> GraphModule:
     """The mir of a graph in the ops that a target such as "opengl" or "cuda:sm_90" runs; or the
     graph in the ops of a claim, which is names of ops, or what a backend from outside has.
@@ -275,7 +281,10 @@ def legalize_for_backend(
 
 @located
 def prepare_graph_for_backend_with_report(
-    graph: Graph, backend: str | Iterable[str] = "cpu", dims: Dims | None = None, **options: Any
+    graph: Graph,
+    backend: str | Iterable[str] = "cpu",
+    dims: Dims | None = None,
+    **options: Unpack[OptionArgs],
 ) -> tuple[GraphModule | None, DispatchReport]:
     """A graph in the ops that a backend runs, and which way each goes. There is no module where the
     report is not ``compile_ready``."""
@@ -287,7 +296,7 @@ def prepare_graph_for_backend_with_report(
 
 @located
 def legalize_graph_for_device(
-    graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
+    graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Unpack[OptionArgs]
 ) -> GraphModule:
     """The mir of a graph in the ops that a device runs, which need not be here; UnsupportedError if
     it does not run one of them as it is (``first_unsupported_op``)."""
@@ -296,7 +305,7 @@ def legalize_graph_for_device(
 
 @located
 def dispatch_report_for_device(
-    graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
+    graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Unpack[OptionArgs]
 ) -> DispatchReport:
     """Which kernels run the ops of a graph on a device, and for which features: those of the device
     if it is here and none are named. Raises as ``legalize_graph_for_device``."""
@@ -307,7 +316,7 @@ def dispatch_report_for_device(
 
 @located
 def legalize_graph_for_device_with_report(
-    graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Any
+    graph: Graph, device: str = "cpu", dims: Dims | None = None, **options: Unpack[OptionArgs]
 ) -> tuple[GraphModule, DispatchReport]:
     """``legalize_graph_for_device``, and which kernels then run the ops."""
     legal = legalize_graph_for_device(graph, device, dims, **options)

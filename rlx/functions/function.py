@@ -23,8 +23,11 @@ from rlx.ir.value import Value
 from rlx.types import TensorType
 
 if TYPE_CHECKING:
+    from typing import Unpack
+
     from rlx.compiler.graph_module import HirModule
     from rlx.inspect import PipelineInspect
+    from rlx.lowering.compilation import OptionArgs
     from rlx.runtime.session import CompiledGraph, Session
 
 __all__ = ["Function", "jit", "tracing"]
@@ -120,7 +123,7 @@ class Function:
         function: Callable[..., Any],
         static: str | Iterable[str] = (),
         device: str | None = None,
-        **options: Any,
+        **options: Unpack[OptionArgs],
     ) -> None:
         if not callable(function):
             raise GraphError(f"jit takes a function, found {shown(function)}")
@@ -249,17 +252,17 @@ class Function:
 
 @overload
 def jit(function: Callable[..., Any], *, static: str | Iterable[str] = (),
-        device: str | None = None, **options: Any) -> Function: ...  # fmt: skip
+        device: str | None = None, **options: Unpack[OptionArgs]) -> Function: ...  # fmt: skip
 @overload
 def jit(*, static: str | Iterable[str] = (), device: str | None = None,
-        **options: Any) -> Callable[[Callable[..., Any]], Function]: ...  # fmt: skip
+        **options: Unpack[OptionArgs]) -> Callable[[Callable[..., Any]], Function]: ...  # fmt: skip
 @located
 def jit(
     function: Any = None,
     *,
     static: str | Iterable[str] = (),
     device: str | None = None,
-    **options: Any,
+    **options: Unpack[OptionArgs],
 ) -> Any:
     """The function compiled: ``@rlx.jit``, or ``@rlx.jit(static="n")``.
 

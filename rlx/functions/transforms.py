@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, overload
+from typing import TYPE_CHECKING, Any, overload
 
 from rlx import autodiff
 from rlx.autodiff.reverse import value_and_gradients
@@ -25,6 +25,9 @@ from rlx.ir.value import Value
 from rlx.ops import rules
 from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import axis_of
+
+if TYPE_CHECKING:
+    from rlx.lowering.compilation import OptionArgs
 
 __all__ = ["grad", "value_and_grad", "vmap"]
 
@@ -97,7 +100,8 @@ class _Traced:
 
         functools.update_wrapper(call, self.function)
         call.__name__ = f"{self.name}_{self.what}"
-        device, options = None, {}
+        device: str | None = None
+        options: OptionArgs = {}
         if self.jitted is not None:
             device, options = self.jitted.device, self.jitted.options
         return Function(call, self.signature.static, device, **options)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.base.frozen import frozen
+from rlx.base.units import bytes_text
 from rlx.ir.attrs import same
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph, names_of_outputs
@@ -108,15 +109,6 @@ class Listing:
 def by_count(kinds: Counter[str]) -> list[tuple[str, int]]:
     """Counted names, the most frequent first, then by name."""
     return sorted(kinds.items(), key=lambda pair: (-pair[1], pair[0]))
-
-
-def bytes_text(n: int) -> str:
-    """A size for people."""
-    for unit in ("B", "KiB", "MiB"):
-        if n < 10240:
-            return f"{n} {unit}"
-        n = round(n / 1024)
-    return f"{n} GiB"
 
 
 def list_graph(graph: Graph, title: str = "graph") -> Listing:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx._mlir import ir
+from rlx.base.units import bytes_text
 from rlx.dialects.bridge import node_of, operands_of, place_of
 from rlx.dialects.control import control_of
 from rlx.dialects.convert import from_type
@@ -16,7 +17,6 @@ from rlx.inspect.listing import (
     Row,
     Stats,
     by_count,
-    bytes_text,
     leaf_name,
     name_results,
     node_row,

@@ -11,6 +11,7 @@ import importlib
 import inspect
 from collections.abc import Callable
 from functools import cache, wraps
+from types import MethodType
 from typing import Any, TypeVar, cast
 
 from rlx.errors import GraphError, RlxError, UnknownOpError
@@ -26,15 +27,20 @@ C = TypeVar("C", bound=type)
 def builder(method: str) -> Callable[..., Any] | None:
     """The function behind a builder method, or None if there is no such method."""
     from rlx.ir.op import op_class
+    from rlx.ir.signatures import describe
     from rlx.ops import BUILDERS
 
     target = BUILDERS.get(method)
     if target is None:
         return None
-    if ":" in target:
-        module, function = target.split(":")
-        return located(getattr(importlib.import_module(module), function), method)
-    return located(op_class(target).build, method)
+    cls = None if ":" in target else op_class(target)
+    if cls is None:
+        module, _, name = target.partition(":")
+        function = located(getattr(importlib.import_module(module), name), method)
+    else:
+        function = located(cls.build, method)
+    describe(function, method, cls)
+    return function
 
 
 def located(function: F, method: str = "") -> F:
@@ -112,6 +118,11 @@ class GraphOps:
             raise _missing(self, method)
         return function
 
+    def __dir__(self) -> list[str]:
+        from rlx.ops import BUILDERS
+
+        return sorted({*object.__dir__(self), *BUILDERS})
+
 
 class ValueOps:
     """``x.gelu()``: ops as methods whose first operand is the value."""
@@ -122,4 +133,9 @@ class ValueOps:
         function = None if method.startswith("_") else builder(method)
         if function is None:
             raise _missing(self, method)
-        return lambda *args, **kwargs: function(self, *args, **kwargs)
+        return MethodType(function, self)
+
+    def __dir__(self) -> list[str]:
+        from rlx.ops import BUILDERS, WITHOUT_VALUE
+
+        return sorted({*object.__dir__(self), *BUILDERS} - {*WITHOUT_VALUE})

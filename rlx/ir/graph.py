@@ -89,6 +89,11 @@ class Graph(GraphOps, Walking):
         self.origin: Binding | None = None
         self._names: dict[str, tuple[str, int]] = {}
 
+    def _repr_html_(self) -> str:
+        from rlx.view.notebook import graph_html
+
+        return graph_html(self)
+
     # -- building --------------------------------------------------------------------------
 
     @located

@@ -87,6 +87,11 @@ class Value(Pure, ValueOps):
         name = f" {self.name!r}" if self.name else ""
         return f"Value{name}: {self.type}" + (f" = {self.op.name}" if self.op else "")
 
+    def _repr_html_(self) -> str:
+        from rlx.view.notebook import value_html
+
+        return value_html(self)
+
     def __len__(self) -> int:
         n = self.shape[0] if self.shape else None
         if not is_known(n):

@@ -6,10 +6,10 @@ Nothing here needs MLIR: a compile that the cache has spared is reported in the 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import field, fields
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from rlx import knobs
 from rlx.base.cached import cached_property
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from rlx.lowering.region import Regions
     from rlx.targets.base import Target
 
-__all__ = ["REPORTING", "Compilation", "CompileReport", "Options", "Record"]
+__all__ = ["REPORTING", "Compilation", "CompileReport", "OptionArgs", "Options", "Record"]
 
 
 def _dispatch() -> Any:
@@ -46,6 +46,20 @@ def _mir_ops(option: str, given: Any) -> tuple[str, ...]:
                 f"{option}: {name!r} is no op of mir{hint}; blocks have expanded there"
             )
     return tuple(sorted(found))
+
+
+class OptionArgs(TypedDict, total=False):
+    """The options of a compile as keywords: those of ``Options``, as a user gives them."""
+
+    dispatch: Literal["native", "common"]
+    fuse: bool
+    force_common: Iterable[str]
+    force_native: Iterable[str]
+    donate: Sequence[tuple[int, int]]
+    most_rounds: int | None
+    constant_folding: bool
+    assert_fusion_clean: bool
+    verbose: bool
 
 
 @public

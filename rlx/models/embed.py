@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.base.gc_pause import importing
 from rlx.errors import DTypeError, FaultError, ModelError, ShapeError
+from rlx.ir.arrays import fixed
 from rlx.ir.builders import located, public
 from rlx.ir.graph import Graph
 from rlx.models.bert import BertConfig, bert_encoder
@@ -22,7 +23,7 @@ from rlx.types import DTYPES, i64
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Embed"]
+__all__ = ["Embed", "encoder_graph"]
 
 Array = np.ndarray[Any, Any]
 
@@ -85,14 +86,10 @@ class Embed:
             from rlx.runtime.backend import default_device, device_name
 
         device = default_device() if device is None else device_name(device)
-        for name in ("config.json", "model.safetensors", "tokenizer.json"):
-            if not os.path.isfile(os.path.join(path, name)):
-                raise ModelError(f"{path} has no {name}; a model directory needs it")
+        _check_files(path, "config.json", "model.safetensors", "tokenizer.json")
         config = BertConfig.from_dir(path)
-        weights = SafeTensors(os.path.join(path, "model.safetensors"))
-        prefix = "bert." if "bert.embeddings.word_embeddings.weight" in weights else ""
         integers = _integers_of(device)
-        graph = bert_encoder(config, prefix=prefix, integers=integers)
+        graph = encoder_graph(path, integers=integers)
         limits_file = os.path.join(path, "sentence_bert_config.json")
         limits = read_json(limits_file, dict, {})
         longest = limits.get("max_seq_length") or config.positions
@@ -103,7 +100,7 @@ class Embed:
         max_tokens = min(longest, config.positions)
         return cls(
             config,
-            _compiled(graph, weights, device, precision, threads),
+            _compiled(graph, device, precision, threads),
             os.path.join(path, "tokenizer.json"),
             max_tokens,
             lower_case=bool(limits.get("do_lower_case")),
@@ -251,18 +248,35 @@ def _integers_of(device: str) -> str:
     return "i32" if i64 in find_target(device).kernels.lacks else "i64"
 
 
-def _compiled(
-    graph: Graph, weights: SafeTensors, device: str, precision: str, threads: int | None
-) -> Runner:
+def encoder_graph(path: str | Path, *, integers: str = "i64") -> Graph:
+    """The graph of ``bert_encoder`` for a directory, whose params have their values: views of the
+    mapped model.safetensors. ModelError if a file is missing or does not fit."""
+    path = os.fspath(path)
+    _check_files(path, "config.json", "model.safetensors")
+    weights = SafeTensors(os.path.join(path, "model.safetensors"))
+    prefix = "bert." if "bert.embeddings.word_embeddings.weight" in weights else ""
+    graph = bert_encoder(BertConfig.from_dir(path), prefix=prefix, integers=integers)
+    for p in graph.params:
+        name = str(p.name)
+        graph.param_values[name] = fixed(_weight(weights, name, p.type.static_shape))
+    return graph
+
+
+def _check_files(path: str, *names: str) -> None:
+    for name in names:
+        if not os.path.isfile(os.path.join(path, name)):
+            raise ModelError(f"{path} has no {name}; a model directory needs it")
+
+
+def _compiled(graph: Graph, device: str, precision: str, threads: int | None) -> Runner:
     with importing():
         from rlx.runtime.session import Session
 
-    named = {str(p.name): p for p in graph.params}
-    values = {name: _weight(weights, name, p.type.static_shape) for name, p in named.items()}
+    values: dict[str, Array] = {}
     if precision == "int8":
         from rlx.ptq import quantize_graph
 
-        graph, values, _ = quantize_graph(graph, values, "int8")
+        graph, values, _ = quantize_graph(graph, scheme="int8")
         precision = "f32"
     compiled = Session(device, precision, threads=threads).compile(graph)
     for name, value in values.items():

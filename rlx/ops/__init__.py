@@ -187,6 +187,13 @@ BUILDERS: dict[str, str] = {
 }  # fmt: skip
 
 
+WITHOUT_VALUE = (
+    "arange", "axis_index", "broadcast_arrays", "concat", "constant", "einsum", "eye", "fftfreq",
+    "full", "iota", "linspace", "ones", "rfftfreq", "stack", "tri", "zeros",
+)  # fmt: skip
+"""The builder methods whose first argument is no Value: a Value does not list them."""
+
+
 def __getattr__(name: str) -> Any:
     """The kinds of ops: ``rlx.ops.Activation`` and its like, made on first use."""
     if name.startswith("_"):

@@ -169,6 +169,11 @@ class Artifact:
             f" {'; '.join(lacks)}; compile it for that too"
         )
 
+    def _repr_html_(self) -> str:
+        from rlx.view.notebook import artifact_html
+
+        return artifact_html(self)
+
     # -- files -----------------------------------------------------------------------------
 
     @property

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
@@ -253,9 +254,21 @@ class Executable(LoadedCode):
                     self.launches,
                     runs,
                     _native.num_threads(),
+                    self._memory(),
                 )
             finally:
                 self.program.set_profiling(False)
+
+    def _memory(self) -> dict[str, int]:
+        """The bytes that it takes, by what they are."""
+        variant = self.variant
+        sizes = [(math.prod(shape), dt) for _, dt, shape in self.artifact.params]
+        held = {
+            "params": sum(int(n) * DTYPES[dt].bytes for n, dt in sizes),
+            "packed params": int(variant.packed_bytes),
+            "memory between kernels": int(variant.arena_bytes),
+        }
+        return {what: n for what, n in held.items() if n}
 
     def refusal(self, error: _native.Error, inputs: Sequence[Any]) -> RlxError:
         """The error of inputs that the runtime refused: by their names, at the user's line."""

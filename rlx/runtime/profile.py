@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import field, replace
 from typing import Any, Protocol
 
 from rlx.base.clock import time_ns
 from rlx.base.frozen import frozen
+from rlx.base.units import bytes_text
 from rlx.runtime.launches import LaunchInfo
 
 __all__ = ["Profile", "Roof", "Row", "measure"]
@@ -68,8 +69,9 @@ class Profile:
     """What ``CompiledGraph.profile`` found. ``str`` is a table, the slowest rows first.
 
     ``seconds`` are those of the fastest run and ``median`` of the one in the middle, the call from
-    Python included; ``around`` is the least that a run took outside its launches. The rows add up
-    to no more than ``seconds``: to less where other programs interrupt every run somewhere.
+    Python included; ``around`` is the least that a run took outside its launches; ``memory`` has
+    the bytes of params, of what the prologue makes of them, and between kernels. The rows add up to
+    no more than ``seconds``: to less where other programs interrupt every run somewhere.
     """
 
     rows: list[Row]
@@ -79,6 +81,7 @@ class Profile:
     around: float
     threads: int
     roof: Roof | None = None
+    memory: Mapping[str, int] = field(default_factory=dict[str, int])
 
     @property
     def launched(self) -> float:
@@ -101,19 +104,42 @@ class Profile:
         return {
             "runs": self.runs, "threads": self.threads, "seconds": self.seconds,
             "median_seconds": self.median, "around_seconds": self.around, "roof": roof,
-            "rows": rows,
+            "memory": dict(self.memory), "rows": rows,
         }  # fmt: skip
 
     def __str__(self) -> str:
-        head = ["calls", "ms", "share", "GFLOP/s", "GB/s"]
+        table = self.table()
+        return "\n".join([*_aligned(table, len(table[0]) - 3), "", *self.sums()])
+
+    def _repr_html_(self) -> str:
+        from rlx.view.notebook import profile_html
+
+        return profile_html(self)
+
+    def slowest(self) -> list[Row]:
+        """The rows, the slowest first."""
+        return sorted(self.rows, key=lambda r: -r.seconds)
+
+    def table(self) -> list[list[str]]:
+        """The head and the rows of the table, the slowest first; the last three columns are the
+        kernel, its ops and their place."""
+        head = ["calls", self._unit[0], "share", "GFLOP/s", "GB/s"]
         head += ["of roof", "bound"] if self.roof is not None else []
-        table = [[*head, "kernel", "ops", "at"]]
-        table += [self._cells(r) for r in sorted(self.rows, key=lambda r: -r.seconds)]
-        return "\n".join([*_aligned(table, len(head)), "", *self._sums()])
+        return [[*head, "kernel", "ops", "at"], *map(self._cells, self.slowest())]
+
+    @property
+    def _unit(self) -> tuple[str, float]:
+        """What times are shown in: microseconds, where no row takes a millisecond."""
+        short = all(r.seconds < 1e-3 for r in self.rows)
+        return ("us", 1e6) if short else ("ms", 1e3)
+
+    def _time(self, seconds: float) -> str:
+        name, each = self._unit
+        return f"{seconds * each:.{1 if name == 'us' else 3}f}"
 
     def _cells(self, r: Row) -> list[str]:
         flops, moved = r.rates()
-        cells = [str(r.calls), f"{r.seconds * 1e3:.3f}"]
+        cells = [str(r.calls), self._time(r.seconds)]
         cells += [f"{_share(r.seconds, self.launched):.1%}", f"{flops / 1e9:.1f}"]
         cells.append(f"{moved / 1e9:.1f}")
         if self.roof is not None:
@@ -121,13 +147,19 @@ class Profile:
             cells += [f"{part:.0%}", bound]
         return [*cells, r.kernel, r.ops or "-", _shown(r.at)]
 
-    def _sums(self) -> list[str]:
+    def sums(self) -> list[str]:
+        """The lines below the table."""
+        unit = self._unit[0]
         lines = [
-            f"{self.launched * 1e3:9.3f} ms  in launches, each at its fastest",
-            f"{self.around * 1e3:9.3f} ms  around them, at the least",
-            f"{self.seconds * 1e3:9.3f} ms  the fastest of {self.runs} runs on {self.threads}"
-            f" thread{'s' * (self.threads > 1)} (median {self.median * 1e3:.3f} ms)",
+            f"{self._time(self.launched):>9s} {unit}  in launches, each at its fastest",
+            f"{self._time(self.around):>9s} {unit}  around them, at the least",
+            f"{self._time(self.seconds):>9s} {unit}  the fastest of {self.runs} runs on"
+            f" {self.threads} thread{'s' * (self.threads > 1)} (median {self._time(self.median)}"
+            f" {unit})",
         ]
+        if self.memory:
+            held = ", ".join(f"{bytes_text(n)} of {what}" for what, n in self.memory.items())
+            lines.append(f"memory: {held}")
         if self.roof is not None:
             lines.append(f"roof: {self.roof}")
         if self.seconds > DISTURBED * (self.launched + self.around):
@@ -141,6 +173,7 @@ def measure(
     launches: Sequence[LaunchInfo],
     runs: int,
     threads: int,
+    memory: Mapping[str, int] | None = None,
 ) -> Profile:
     """Profile ``run``, called so often; ``times`` gives nanoseconds and calls of each launch up to
     now."""
@@ -160,7 +193,7 @@ def measure(
     walls.sort()
     rows = _grouped(zip(launches, calls, fastest, strict=True))
     least, median = walls[0] * 1e-9, walls[runs // 2] * 1e-9
-    return Profile(rows, runs, least, median, max(0, around) * 1e-9, threads)
+    return Profile(rows, runs, least, median, max(0, around) * 1e-9, threads, memory=memory or {})
 
 
 def _grouped(times: Iterable[tuple[LaunchInfo, int, int]]) -> list[Row]:

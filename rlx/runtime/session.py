@@ -40,9 +40,10 @@ from rlx.types import TensorType
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from typing import Unpack
 
     from rlx.compiler.graph_module import GraphModule
-    from rlx.lowering.compilation import Options
+    from rlx.lowering.compilation import OptionArgs, Options
     from rlx.precision.rewrite import PrecisionReport
     from rlx.runtime.devices.device_array import DeviceArray
     from rlx.runtime.profile import Profile
@@ -74,8 +75,13 @@ class Session:
         if threads is not None:
             self.backend.set_threads(calls.checked_threads(threads))
 
+    def _repr_html_(self) -> str:
+        from rlx.view.notebook import session_html
+
+        return session_html(self)
+
     def compile(
-        self, graph: Graph, *, dims: Mapping[str, int] | None = None, **options: Any
+        self, graph: Graph, *, dims: Mapping[str, int] | None = None, **options: Unpack[OptionArgs]
     ) -> CompiledGraph:
         """Compile a graph. ``dims`` binds symbolic dims now; others bind at the first call of each
         shape. ``options`` are those of ``rlx.lowering.compilation.Options``.
@@ -124,7 +130,11 @@ class Session:
     compile_hir_with = compile_module_with = compile_with
 
     def compile_module(
-        self, module: GraphModule, *, dims: Mapping[str, int] | None = None, **options: Any
+        self,
+        module: GraphModule,
+        *,
+        dims: Mapping[str, int] | None = None,
+        **options: Unpack[OptionArgs],
     ) -> CompiledGraph:
         """As ``compile``, from a module of any level: one of hir or mir is the graph that it says;
         one with fused regions, and one of lir, is run as it is, whatever was edited in it."""
@@ -236,6 +246,11 @@ class CompiledGraph(Uncopied):
     def graph(self) -> Graph:
         """What runs, with the casts of the session's precision: a graph to read."""
         return self._graph.snapshot()
+
+    def _repr_html_(self) -> str:
+        from rlx.view.notebook import compiled_html
+
+        return compiled_html(self)
 
     # -- params and inputs -----------------------------------------------------------------
 

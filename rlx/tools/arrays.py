@@ -15,7 +15,7 @@ from rlx.errors import RlxError
 from rlx.types import DTYPES
 
 __all__ = [
-    "Once", "add_overwrite", "check_free", "dim", "dim_or_range", "many_arrays", "named_arrays",
+    "Once", "check_free", "dim", "dim_or_range", "many_arrays", "named_arrays",
     "pair", "save_array",
 ]  # fmt: skip
 
@@ -94,20 +94,15 @@ def many_arrays(path: str, types: Mapping[str, str]) -> dict[str, Array]:
         return {name: _typed(found[name], dt) for name, dt in types.items() if name in found}
 
 
-def add_overwrite(p: argparse.ArgumentParser) -> None:
-    """``--overwrite``, without which no file that is there is written to."""
-    p.add_argument("--overwrite", action="store_true", help="write over files that are there")
-
-
-def check_free(path: str, overwrite: bool) -> None:
+def check_free(path: str, force: bool) -> None:
     """RlxError for a file that is there already, unless it may be written over."""
-    if not overwrite and os.path.exists(path):
-        raise RlxError(f"{path} is there already; give another name, or --overwrite")
+    if not force and os.path.exists(path):
+        raise RlxError(f"{path} is there already; give another name, or --force")
 
 
-def save_array(path: str, value: Array, overwrite: bool) -> None:
-    """Write an array as a .npy file; RlxError for one that is there, unless ``overwrite``."""
-    check_free(path, overwrite)
+def save_array(path: str, value: Array, force: bool) -> None:
+    """Write an array as a .npy file; RlxError for one that is there, unless ``force``."""
+    check_free(path, force)
     try:
         with open(path, "wb") as f:
             np.save(f, value, allow_pickle=False)

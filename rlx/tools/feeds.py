@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 
-from rlx.ir.graph import Graph
+from rlx.errors import ShapeError
+from rlx.ir.graph import Graph, sizes_of, symbols_of
 from rlx.ir.value import Value
 from rlx.ops.indexing.along import Position
 from rlx.ops.indexing.gather import Gather
@@ -26,8 +27,15 @@ _SAME = (Cast, Expand, Reshape, Slice, Transpose)
 """Ops whose integers are those of their operand."""
 
 
-def random_arrays(graph: Graph) -> dict[str, Array]:
-    """An array for every input of a bound graph, and for every param without a value.
+def random_arrays(
+    graph: Graph,
+    given: Mapping[str, Array] | None = None,
+    dims: Mapping[str, int] | None = None,
+    carried: Collection[str] = (),
+) -> dict[str, Array]:
+    """An array for every input and param of a graph that is not ``given``, has no value and is not
+    ``carried``. Symbolic dims have the sizes of what is given, or else those of ``dims``;
+    ShapeError for one that has no size.
 
     Floats are normal numbers, those of matrices so small that products keep their size. Integers
     are 0 or 1, but for indices, which are any that are in range.
@@ -35,11 +43,17 @@ def random_arrays(graph: Graph) -> dict[str, Array]:
     rng = np.random.default_rng(0)
     limits = index_limits(graph)
     leaves = {str(v.name): v.type for v in (*graph.inputs, *graph.params)}
-    return {
-        name: _random(t, limits.get(name, 2), rng)
-        for name, t in leaves.items()
-        if name not in graph.param_values
-    }
+    given = given or {}
+    sizes = sizes_of((n, leaves[n], a.shape) for n, a in given.items() if n in leaves)
+    sizes = {**(dims or {}), **sizes}
+    there = {*given, *graph.param_values, *carried}
+    wanted = {name: t for name, t in leaves.items() if name not in there}
+    unknown = sorted({s.name for s in symbols_of(wanted.values())} - {*sizes})
+    if unknown:
+        listed = " ".join(f"--dim {name}=SIZE" for name in unknown)
+        named = ", ".join(unknown)
+        raise ShapeError(f"random arrays have dims without a size: {named}; give {listed}")
+    return {n: _random(t.bind(sizes), limits.get(n, 2), rng) for n, t in wanted.items()}
 
 
 def _random(t: TensorType, limit: int, rng: np.random.Generator) -> Array:

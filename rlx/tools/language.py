@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 import sys
 from typing import TYPE_CHECKING, Any
 
 from rlx.base.clock import Tick
 from rlx.errors import RlxError
+from rlx.tools.kinds import LANGUAGE, kind_of
 from rlx.tools.options import add_device, add_threads
 
 if TYPE_CHECKING:
@@ -16,24 +16,16 @@ if TYPE_CHECKING:
     from rlx.llm.model import LLM
 
 __all__ = [
-    "add_answer_options", "add_language", "add_model_options", "answer_options",
-    "is_language_model", "load", "refuse_language_options", "show",
+    "add_answer_options", "add_language", "add_language_session", "add_model_options",
+    "answer_options", "load", "refuse_language_options", "show",
 ]  # fmt: skip
 
-MODEL_OPTIONS = ("precision", "context", "cache")
+MODEL_OPTIONS = ("context", "cache")
 ANSWER_OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop")
 
 
-def is_language_model(path: str) -> bool:
-    """Whether a path is that of a GGUF file, or of a folder."""
-    return path.endswith(".gguf") or os.path.isdir(path)
-
-
 def add_model_options(p: argparse._ActionsContainer) -> None:
-    """How a model is loaded."""
-    p.add_argument(
-        "--precision", help="what rows meet weights as: q8 (the default), bf16 or f32"
-    )  # fmt: skip
+    """How a model is loaded, beside the options of a session."""
     p.add_argument("--context", type=int, help="the most tokens of a prompt and its answer")
     p.add_argument("--cache", help="the type of keys and values: f16 (the default), bf16, f32")
 
@@ -63,10 +55,16 @@ def refuse_language_options(path: str, args: argparse.Namespace) -> None:
 
 
 def add_language(p: argparse.ArgumentParser) -> None:
-    """All options, with the device and its threads."""
-    add_model_options(p)
+    """All options."""
+    add_language_session(p)
     add_answer_options(p)
+
+
+def add_language_session(p: argparse._ActionsContainer) -> None:
+    """How a model is loaded, with the device, the precision and the threads."""
+    add_model_options(p)
     add_device(p)
+    p.add_argument("--precision", help="what rows meet weights as: q8 (the default), bf16 or f32")
     add_threads(p)
 
 
@@ -75,9 +73,9 @@ def load(args: argparse.Namespace, **options: Any) -> LLM:
     from rlx.llm.model import LLM
     from rlx.runtime.backend import default_device
 
-    if not is_language_model(args.model):
+    if kind_of(args.model) not in LANGUAGE:
         raise RlxError(f"{args.model} is no language model: expected a GGUF file or a folder")
-    given = {n: v for n in MODEL_OPTIONS if (v := getattr(args, n)) is not None}
+    given = {n: v for n in ("precision", *MODEL_OPTIONS) if (v := getattr(args, n)) is not None}
     device = args.device or default_device()
     return LLM(args.model, device=device, threads=args.threads, **given, **options)
 

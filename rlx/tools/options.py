@@ -7,7 +7,10 @@ import argparse
 from rlx import knobs
 from rlx.tools.arrays import Once, dim
 
-__all__ = ["add_compile_options", "add_device", "add_dims", "add_threads"]
+__all__ = [
+    "add_compile_options", "add_device", "add_dims", "add_force", "add_precision",
+    "add_session_options", "add_threads",
+]  # fmt: skip
 
 
 def add_dims(p: argparse.ArgumentParser) -> None:
@@ -18,17 +21,36 @@ def add_dims(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def add_device(p: argparse.ArgumentParser) -> None:
+def add_device(p: argparse._ActionsContainer) -> None:
     """``--device NAME``; None if it is not given."""
     p.add_argument(
-        "--device", metavar="NAME",
+        "--device", metavar="DEVICE",
         help="where it is computed, such as vulkan; by default RLX_DEVICE, else the CPU",
     )  # fmt: skip
 
 
-def add_threads(p: argparse.ArgumentParser) -> None:
+def add_threads(p: argparse._ActionsContainer) -> None:
     """``--threads N``; None if it is not given."""
     p.add_argument("--threads", type=int, help="number of threads; by default what is allowed")
+
+
+def add_precision(
+    p: argparse._ActionsContainer, help: str = "what products compute in: f32, bf16, f16 or high"
+) -> None:
+    """``--precision NAME``; None if it is not given."""
+    p.add_argument("--precision", help=f"{help} (f32)")
+
+
+def add_session_options(p: argparse._ActionsContainer) -> None:
+    """The device, the precision and the threads of a session."""
+    add_device(p)
+    add_precision(p)
+    add_threads(p)
+
+
+def add_force(p: argparse._ActionsContainer) -> None:
+    """``--force``, without which no file that is there is written to."""
+    p.add_argument("--force", action="store_true", help="write over files that are there")
 
 
 def add_compile_options(p: argparse.ArgumentParser) -> None:

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from html import escape
 from pathlib import Path
 from types import FrameType
 from typing import Any, Protocol
@@ -29,16 +30,42 @@ class Data(Protocol):
     def __getitem__(self, n: int, /) -> Mapping[str, Any]: ...
 
 
-@dataclass
+@dataclass(repr=False)
 class History:
     """What ``fit`` did: the results of its steps in order, the number ``first`` of the first of
     them, and whether Ctrl-C ended it. ``resumed`` says which checkpoint it went on from, and
-    where."""
+    where; ``seconds`` is how long the steps took. ``str`` is one line, and a notebook shows the
+    losses as a plot."""
 
     first: int
     steps: list[StepResult] = field(default_factory=list[StepResult])
     interrupted: bool = False
     resumed: str = ""
+    seconds: float = 0.0
+
+    def __str__(self) -> str:
+        n = len(self.steps)
+        if not n:
+            return "trained on no batch"
+        said = f"{'interrupted after' if self.interrupted else 'trained'} {n} steps"
+        losses = f"loss {self.steps[0].loss:.4g} to {self.steps[-1].loss:.4g}"
+        return f"{said} in {self.seconds:.1f} s ({1e3 * self.seconds / n:.1f} ms a step): {losses}"
+
+    def __repr__(self) -> str:
+        return f"<History: {self}>"
+
+    def _repr_html_(self) -> str:
+        from rlx.view.chart import chart
+
+        plot = chart([s.loss for s in self.steps], self.first + 1, "step", "loss")
+        return f"<div>{escape(str(self))}</div>{plot}"
+
+    def plot(self, path: str | Path) -> None:
+        """Write the losses by step as a picture, an SVG file."""
+        from rlx.view.chart import chart
+
+        losses = self.losses  # GraphError, if there are none
+        Path(path).write_text(chart(losses, self.first + 1, "step", "loss"), encoding="utf-8")
 
     @property
     def losses(self) -> list[float]:
@@ -68,7 +95,9 @@ def fit(
     which a line on standard error says, with the optimiser's settings where they are not those that
     it was written with: they hold from there on. It is written after every ``every`` batches and at
     the end. ``on_step`` is called after each batch, before that.
-    ``show`` forces the progress bar on or off; else there is one on a terminal.
+    ``show`` forces the progress bar on or off; else there is one on a terminal, and elsewhere a
+    line on standard error at growing intervals, once training takes longer than a second. What
+    took so long is summed up in a line.
 
     Ctrl-C lets the batch at hand end, writes the checkpoint and returns; a second one stops at
     once. NonFiniteError as ``TrainStep`` raises it; the checkpoint holds the state before.
@@ -86,13 +115,14 @@ def fit(
     resumed = _resume(step, path, total) if path is not None and path.exists() else ""
     history = History(step.position, resumed=resumed)
     left = max(0, total - step.position)
-    with _interruptible() as stopped, Progress("training", left, show) as bar:
+    with _interruptible() as stopped, Progress("training", left, show, lines=True) as bar:
         while step.position < total and not stopped:
             began = Tick.now()
             n = step.position
             result = step(data(n) if callable(data) else data[n])
             history.steps.append(result)
             took = Tick.now().seconds_since(began)
+            history.seconds += took
             bar.label = f"loss {result.loss:.4g}, {1e3 * took:.1f} ms a step"
             bar.advance()
             if on_step is not None:
@@ -102,6 +132,8 @@ def fit(
     history.interrupted = bool(stopped)
     if path is not None and (history.steps or not resumed):
         step.save(path)
+    if bar.shown:
+        print(history, file=sys.stderr)
     if stopped:
         print(f"interrupted after {step.position} of {total} batches", file=sys.stderr)
     return history

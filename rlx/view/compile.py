@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rlx._mlir import ir
 from rlx.base.frozen import frozen
@@ -15,7 +16,12 @@ from rlx.lowering.report import ArenaBuffer
 from rlx.schedule.plan import KernelRef
 from rlx.targets.base import BINARY_STAGES, Target
 from rlx.view.levels import Level, level_lines, source_level
+from rlx.view.picture import Box
 from rlx.view.provenance import Provenance
+from rlx.view.regions import boxes_of_module
+
+if TYPE_CHECKING:
+    from rlx.runtime.profile import Profile
 
 __all__ = ["Buffer", "CompileView", "KernelView", "LaunchView", "watch"]
 
@@ -83,7 +89,8 @@ class Buffer:
 @frozen
 class CompileView:
     """All that the page shows. ``origins`` are those of ``Provenance``, ``launches`` are those of
-    main, ``kernel_nodes`` the node of each kernel, ``missed_nodes`` the line of each missed fusion.
+    main, ``kernel_nodes`` the node of each kernel, ``missed_nodes`` the line of each missed fusion,
+    ``boxes`` the picture of the fused level.
     """
 
     title: str
@@ -98,6 +105,7 @@ class CompileView:
     packed_bytes: int
     compilation: Compilation
     missed_nodes: list[int]
+    boxes: list[Box]
 
 
 def watch(
@@ -107,17 +115,22 @@ def watch(
     *,
     title: str,
     parsed: tuple[str, str] | None = None,
+    profile: Profile | None = None,
 ) -> CompileView:
     """Take a module from ``level`` to LIR, and emit the kernels.
 
-    ``parsed`` is the name and the text of what the module was parsed from, if it was. Raises what a
+    ``parsed`` is the name and the text of what the module was parsed from, if it was, and
+    ``profile`` that of the graph, whose times the picture has. Raises what a
     compile raises.
     """
     provenance = Provenance(parsed[0] if parsed else "-")
     levels: list[Level] = []
+    boxes: list[Box] = []
 
     def show(level: str, module: ir.Module) -> None:
         levels.append(_level(level, module, provenance))
+        if level == "fused":
+            boxes.extend(boxes_of_module(module, profile))
 
     module = lower(module, compilation, show, level=level)
     schedule = read_schedule(module)
@@ -132,7 +145,7 @@ def watch(
         title, compilation.target.spec, [source, *levels],
         provenance.origins, kernels, [nodes[k.name] for k in kernels], main,
         _buffers(compilation.arena, main), schedule.arena_bytes, schedule.packed_bytes,
-        compilation, missed,
+        compilation, missed, boxes,
     )  # fmt: skip
 
 

@@ -2,13 +2,36 @@
 
 from __future__ import annotations
 
+from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from rlx.base.units import bytes_text
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
 
-__all__ = ["inspect_html"]
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from rlx.lowering.compilation import OptionArgs
+    from rlx.runtime.profile import Profile
+
+__all__ = ["Page", "inspect_html"]
+
+
+class Page(str):
+    """The text of a page, which a notebook shows in a frame."""
+
+    __slots__ = ()
+
+    def __repr__(self) -> str:
+        return f"<a page of {bytes_text(len(self))}; give a path to write it>"
+
+    def _repr_html_(self) -> str:
+        return (
+            f'<iframe srcdoc="{escape(self)}" style="width: 100%; height: 700px; border: 0"'
+            ' sandbox="allow-scripts"></iframe>'
+        )
 
 
 @located
@@ -18,14 +41,17 @@ def inspect_html(
     target: str = "cpu",
     *,
     dims: dict[str, int] | None = None,
-    **options: Any,
-) -> str:
+    profile: Profile | None = None,
+    **options: Unpack[OptionArgs],
+) -> Page:
     """Compile ``graph`` and return a page, one HTML file, that shows every level of the compile.
 
     The levels stand side by side, from your lines to the assembly of each kernel, and a line shows
     what it came from and what came of it; below are the arena, fusions and misses, and the times.
-    The page holds those of your lines that made the graph. It is written to ``path`` if given.
+    The page holds those of your lines that made the graph. It is written to ``path`` if given, and
+    shows itself where it is the last line of a notebook's cell.
 
+    The picture has the times of ``profile`` (``CompiledGraph.profile``), if it is given.
     ``target``, ``dims`` and ``options`` are those of ``rlx.inspect_pipeline``, and so are the
     errors.
     """
@@ -42,7 +68,7 @@ def inspect_html(
     with context:
         with compilation.timed("to-mlir"):
             module = to_mlir(bound, context)
-        text = page(watch(module, "hir", compilation, title=graph.name))
+        text = Page(page(watch(module, "hir", compilation, title=graph.name, profile=profile)))
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text

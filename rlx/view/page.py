@@ -1,7 +1,8 @@
 """The page: one file that needs no network, with the compile as data and a script that shows it.
 
 Nothing of the compile is ever HTML: the data is JSON in which no tag can end or begin, and the
-script puts it into the page as text. A policy in the page lets no other script or file in.
+script puts it into the page as text; the picture has names and types as escaped text. A policy in
+the page lets no other script or file in.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 
 from rlx.lowering.report import DispatchReport, MissedFusion
 from rlx.view.compile import CompileView
+from rlx.view.picture import MOST, svg
 
 __all__ = ["page", "page_data"]
 
@@ -38,12 +40,25 @@ def page(view: CompileView) -> str:
 <style>{style}</style>
 </head>
 <body>
+{_picture(view)}
 <noscript>This page shows a compile by a script of its own; scripts are turned off.</noscript>
 <script type="application/json" id="data">{_json(page_data(view))}</script>
 <script>{script}</script>
 </body>
 </html>
 """
+
+
+def _picture(view: CompileView) -> str:
+    """The fused level as a picture, folded; nothing where no such level was made, or it is too
+    large to look at."""
+    if not 0 < len(view.boxes) <= MOST:
+        return ""
+    count = sum(b.kind in ("op", "fused") for b in view.boxes)
+    return (
+        f'<details id="picture"><summary>Picture: {count} ops and regions after fusion</summary>'
+        f"<div>{svg(view.boxes)}</div></details>"
+    )
 
 
 def _read(name: str) -> str:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from unittest import mock
 
+import numpy as np
 import pytest
 
 from rlx import knobs
@@ -63,9 +64,40 @@ RLX_OPT = [
 ]
 
 RLX = [
-    Command(2, "required: COMMAND", ""),
-    Command(2, "argument COMMAND: invalid choice: 'embbed'", "embbed"),
-    Command(2, "required: model", "embed"),
+    Command(2, "usage: rlx [-h] [--version] [--debug] COMMAND", ""),
+    Command(2, "no command is called 'embbed'; did you mean 'embed'", "embbed"),
+    Command(2, "no command is called 'xyzzy'; there are bench, cache", "xyzzy"),
+    Command(2, "no choice is called 'rum'; did you mean 'run'", "help rum"),
+    Command(
+        2, "no choice is called 'powershell'; expected bash, zsh, fish", "completion powershell"
+    ),
+    Command(2, "no command is called 'lst'; did you mean 'list'", "cache lst"),
+    Command(2, "rlx cache explain: unrecognized arguments: --din", "cache explain --din n=1"),
+    Command(2, "unrecognized arguments: --outptu; did you mean '--output'", "run x --outptu"),
+    Command(1, "good.mlir: nothing was given for the input x: f32[2]; give", "run good.mlir"),
+    Command(1, "no input is called 'y'", "run good.mlir --input y=zero.npy"),
+    Command(1, "and good.mlir is a graph's text", "run good.mlir --constant x=good.npy"),
+    Command(1, "folder of a language model, whose steps have a state", "bench decoder"),
+    Command(1, "decoder has no .safetensors files", "inspect decoder"),
+    Command(1, "out.html is there already; give another", "view good.mlir -o out.html"),
+    Command(1, "out.html is there already; give another", "compile good.mlir -o out.html"),
+    Command(1, "out.html is there already; give another", "reduce good.mlir -o out.html"),
+    Command(1, "program.json is there already", "export-web good.mlir -o site"),
+    Command(1, "-k 0: expected 1 or more", "search model a -k 0"),
+    Command(1, "there are no sentences to search; give --file", "search model a"),
+    Command(1, "no sentences to search", "search model a --vectors zero.npy"),
+    Command(1, "holds no table of vectors", "search model a --file good.mlir --vectors flat.npy"),
+    Command(1, "cannot read vectors from good.npy", "search model a --vectors good.npy"),
+    Command(
+        1,
+        "has 2 vectors, good.mlir 4 sentences",
+        "search model a --file good.mlir --vectors zero.npy",
+    ),
+    Command(1, "has vectors of 3, the model makes", "search model a --vectors v.jsonl"),
+    Command(1, "w.jsonl:2 is no text with its vector", "search model a --vectors w.jsonl"),
+    Command(1, "u.jsonl has no vectors of one length", "search model a --vectors u.jsonl"),
+    Command(1, "--pooling is of language models", "embed model a --pooling mean"),
+    Command(2, "arguments are required: MODEL\n", "embed"),
     Command(1, "nothing to encode; give", "embed model"),
     Command(1, "'good.mlir' would be taken for a sentence; write --file", "embed model good.mlir"),
     Command(1, "'-' would be taken for a sentence; write --file -", "embed model -"),
@@ -75,7 +107,7 @@ RLX = [
     Command(1, "is no text in UTF-8: byte 3 of it", "embed model --file binary.mlir"),
     Command(1, "expected a name in .npy, .safetensors or .jsonl", "embed model a -o a.txt"),
     Command(1, "good.npy is there already; give another name", "embed model a -o good.npy"),
-    Command(1, "a table of 51 sentences is too large to read", "embed model" + " a" * 51),
+    Command(1, "a table of 51 sentences is too large to read", "similar model" + " a" * 51),
     Command(
         1, "pages run on webgpu, found 'vk'; rlx compile", "export-web good.mlir -o s --device vk"
     ),
@@ -98,6 +130,17 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     )
     (path / "empty.txt").write_text("\n \n")
     (path / "good.npy").write_bytes(b"")
+    np.save(path / "zero.npy", np.zeros((2, 3), np.float32))
+    np.save(path / "flat.npy", np.zeros(3, np.float32))
+    vector = '{"text": "a", "vector": [1, 0, 0]}\n'
+    (path / "v.jsonl").write_text(vector)
+    (path / "w.jsonl").write_text(vector + '{"text": "b"}\n')
+    (path / "u.jsonl").write_text(vector + '{"text": "b", "vector": [1]}\n')
+    (path / "out.html").write_text("mine")
+    for name in ("decoder", "site"):
+        (path / name).mkdir()
+    (path / "decoder" / "config.json").write_text('{"model_type": "llama"}')
+    (path / "site" / "program.json").write_text("{}")
     tiny_bert.write(path / "model")
     return path
 
@@ -107,7 +150,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [*((opt.main, c) for c in RLX_OPT), *((cli.main, c) for c in RLX)],
     ids=[f"{name} {c.line}" for name, cs in (("rlx-opt", RLX_OPT), ("rlx", RLX)) for c in cs],
 )
-def test_a_bad_command_line(main, command, folder, capsys, monkeypatch) -> None:
+def test_a_bad_command_line(
+    main: Any, command: Command, folder: Path, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     monkeypatch.setenv("RLX_CPU", "x86-64-v3")
     try:

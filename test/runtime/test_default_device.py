@@ -136,7 +136,7 @@ def test_targets_have_the_names_of_devices(
     spelling: str, target: str, here: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for option in ("--target", "--device"):
-        assert main(["compile", "g.mlir", "-o", "g.rlx", option, spelling]) == 0
+        assert main(["compile", "g.mlir", "-o", "g.rlx", "--force", option, spelling]) == 0
         assert f"for {target} " in capsys.readouterr().err
     assert rlx.Artifact.load("g.rlx").target == target
     for wrong in (7, None):
@@ -159,10 +159,10 @@ def test_outputs_go_to_files_by_name_and_over_none(
     assert np.load("s.npy") == 6
     capsys.readouterr()
     assert main(run) == 0
-    assert capsys.readouterr().out == "twice:\n[0. 2. 4. 6.]\nsum:\n6.0\n"
+    assert capsys.readouterr().out == "twice: f32[4]\n[0. 2. 4. 6.]\nsum: f32[]\n6.0\n"
     assert main([*run, "--output", "sum=s.npy"]) == 1
-    assert "s.npy is there already; give another name, or --overwrite" in capsys.readouterr().err
-    assert main([*run, "--output", "twice=s.npy", "--overwrite"]) == 0
+    assert "s.npy is there already; give another name, or --force" in capsys.readouterr().err
+    assert main([*run, "--output", "twice=s.npy", "--force"]) == 0
     assert np.load("s.npy").tolist() == [0, 2, 4, 6]
     for wrong in ("max=m.npy", "m.npy"):
         assert main([*run, "--output", "sum=t.npy", "--output", wrong]) == 1

@@ -18,7 +18,7 @@ from support.tiny_bert import write_safetensors
 
 X = np.linspace(-1, 1, 12, dtype=np.float32).reshape(3, 4)
 W = np.linspace(2, -2, 8, dtype=np.float32).reshape(4, 2)
-B = np.array([1, 0.5], ml_dtypes.bfloat16)
+B: Any = np.array([1, 0.5], ml_dtypes.bfloat16)
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-COMPILE = ("compile", "small.mlir", "-o", "small.rlx", "--dim", "batch=3")
+COMPILE = ("compile", "small.mlir", "-o", "small.rlx", "--dim", "batch=3", "--force")
 RUN = ("run", "small.rlx", "--input", "x=x.npy")
 OUT = ("--output", "y.npy", "--output", "z.npy")
 
@@ -125,15 +125,15 @@ def test_an_artifact_for_a_gpu_that_is_not_here(capsys: pytest.CaptureFixture[st
         ((*COMPILE, "--param", "v=w.npy"), "no param is called 'v'"),
         ((*COMPILE, "--param", "w=x.npy"), "'w' has shape"),
         ((*COMPILE, "--target", "cpu:486"), "unknown CPU '486'"),
-        (("run", "both.npz"), "expected an RLX artifact"),
-        (("run", "small.mlir", "--params", "both.npz"), "nothing was given for the input 'x'"),
+        (("run", "both.npz"), "the file is an archive"),
+        (("run", "small.mlir", "--params", "both.npz"), "given for the input x: f32[batch, 4]"),
         ((*RUN, "--output", "y.npy"), "has 2 outputs, found 1 --output"),
         ((*RUN[:2], "--params", "both.npz", "--input", "y=x.npy"), "no input is called 'y'"),
-        (RUN, "no value was set for params 'w', 'b' of small.rlx; give --param w=FILE.npy"),
-        ((*RUN, "--param", "w=w.npy"), "no value was set for param 'b' of"),
-        ((*RUN, "--dim", "batch=4"), "is an artifact, whose sizes were fixed by rlx compile"),
+        (RUN, "no value was set for the params w: f32[4, 2], b: bf16[2]; give --param w=FILE"),
+        ((*RUN, "--param", "w=w.npy"), "no value was set for the param b: bf16[2]; give"),
+        ((*RUN, "--dim", "batch=4"), "rlx compile decided all of that; leave --dim out"),
         ((*RUN, "--constant", "x=x.npy"), "leave --constant out"),
-        (("bench", "small.rlx", "--dim", "batch=4"), "leave --dim out, or compile it anew"),
+        (("bench", "small.rlx", "--precision", "bf16"), "leave --precision out, or compile it"),
         ((*RUN, "--param", "w=small.mlir"), "holds no array: it begins with b'"),
         ((*RUN, "--param", "w=empty.npy"), "holds no array: it is empty"),
         ((*RUN, "--param", "w=objects.npy"), "expected what numpy.save or numpy.savez writes"),
@@ -205,8 +205,9 @@ ONNX = """m (float[rows,4] x, int64[2] shape) => (float[] y)
 
 @pytest.mark.parametrize(
     "command",
-    [("view", "m.onnx", "-o", "m.html"), ("reduce", "m.onnx", "--test"), ("bench", "m.onnx"),
-     ("compare", "m.onnx", "--targets", "cpu"), ("compile", "m.onnx", "-o", "m.rlx")],
+    [("view", "m.onnx", "-o", "m.html", "--force"), ("reduce", "m.onnx", "--test"),
+     ("bench", "m.onnx"),
+     ("compare", "m.onnx", "--targets", "cpu"), ("compile", "m.onnx", "-o", "m.rlx", "--force")],
     ids=lambda c: c[0],
 )  # fmt: skip
 def test_onnx_models_are_taken(here: Path, command: tuple[str, ...], capsys: Any) -> None:

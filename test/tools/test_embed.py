@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -62,10 +63,44 @@ def test_vectors_go_to_files_of_three_kinds(here: Path, capsys: pytest.CaptureFi
     assert [row["text"] for row in rows] == TEXTS
     np.testing.assert_array_equal(np.array([r["vector"] for r in rows], np.float32), expected)
     assert main([*embed, "v.npy"]) == 1
-    assert main([*embed, "v.npy", "--overwrite", "--precision", "bf16"]) == 0
+    assert main([*embed, "v.npy", "--force", "--precision", "bf16"]) == 0
     assert np.abs(np.load("v.npy") - expected).max() < 0.05
 
 
-def test_few_sentences_make_a_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_vectors_are_printed_as_lines(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["embed", "model", *TEXTS]) == 0
-    assert capsys.readouterr().out.count("1.000") >= 3
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["text"] for row in rows] == TEXTS
+    np.testing.assert_array_equal(np.array([r["vector"] for r in rows], np.float32), vectors())
+
+
+def test_the_rate_of_many_sentences(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("many.txt").write_text("the cat\n" * 101)
+    assert main(["embed", "model", "--file", "many.txt", "-o", "v.npy"]) == 0
+    assert re.search(r"101 sentences in [\d.]+ s: \d+ sentences/s", capsys.readouterr().err)
+
+
+def test_few_sentences_make_a_table(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["similar", "model", *TEXTS]) == 0
+    table = [line.split()[-3:] for line in capsys.readouterr().out.splitlines()[1:]]
+    np.testing.assert_allclose(np.array(table, float), vectors() @ vectors().T, atol=5e-4)
+
+
+@pytest.mark.parametrize("ending", ["", ".npy", ".safetensors", ".jsonl"])
+def test_the_nearest_sentences(ending: str, here: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a file, by its vectors if they are given."""
+    source = [] if ending == ".jsonl" else ["--file", "lines.txt"]
+    if ending:
+        assert main(["embed", "model", *TEXTS, "-o", f"v{ending}"]) == 0
+        source += ["--vectors", f"v{ending}"]
+    capsys.readouterr()
+    assert main(["search", "model", "a dog sat", *source, "-k", "2"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    scores = vectors() @ vectors()[1]
+    order = np.argsort(-scores)[:2]
+    assert [line.split(None, 2) for line in lines] == [
+        [f"{scores[i]:.3f}", str(i + 1), TEXTS[i]] for i in order
+    ]
+    assert order[0] == 1
+    assert main(["search", "model", "a", "b", *source]) == 0
+    assert capsys.readouterr().out.count("# ") == 2

@@ -14,7 +14,9 @@ importer.py  inputs, weights and outputs, and the check against torch
 from __future__ import annotations
 
 import importlib.util
+import os
 from collections.abc import Mapping
+from os import PathLike
 from typing import Any
 
 from rlx.errors import ToolchainError
@@ -32,8 +34,8 @@ def from_torch(
     dynamic_shapes: Any = None,
     check: bool = True,
 ) -> Graph:
-    """Build the graph of a PyTorch module on example arguments, or of a
-    ``torch.export.ExportedProgram``.
+    """Build the graph of a PyTorch module on example arguments, of a
+    ``torch.export.ExportedProgram``, or of the file (.pt2) that ``torch.export.save`` wrote of one.
 
     Params and buffers become params that lie in torch's memory; inputs have the names of the
     arguments of ``forward``, outputs those of the keys that lead to them. ``dynamic_shapes`` is
@@ -49,6 +51,8 @@ def from_torch(
     from rlx.frontends.torch import export
     from rlx.frontends.torch.importer import check_graph, import_program
 
+    if isinstance(module, str | PathLike):
+        module = export.saved(os.fspath(module))
     program, names = export.program_of(module, args, dict(kwargs or {}), dynamic_shapes)
     graph = import_program(program, names)
     if check:

@@ -9,7 +9,7 @@ from typing import Any
 from rlx.errors import GraphError, ModelError, shown
 from rlx.frontends.torch.library import part, torch
 
-__all__ = ["core_table", "program_of"]
+__all__ = ["core_table", "program_of", "saved"]
 
 WHOLE = frozenset({
     "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d", "argsort", "batch_norm",
@@ -44,6 +44,14 @@ def core_table() -> Any:
         op: how for op, how in part("_decomp").core_aten_decompositions().items()
         if op.__name__.split(".")[0] not in WHOLE
     }  # fmt: skip
+
+
+def saved(path: str) -> Any:
+    """The program of a file; ModelError with torch's words for one that is none."""
+    try:
+        return torch.export.load(path)
+    except Exception as e:  # torch's own, of many kinds
+        raise ModelError(f"cannot read {path} as torch.export.save writes it: {e}") from None
 
 
 def _exported(

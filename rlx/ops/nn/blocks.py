@@ -45,7 +45,8 @@ class Block(Op):
 
     def check_types(self, *besides: Value | None) -> None:
         """DTypeError unless the operands have one float type; those of ``besides`` are exempt."""
-        check_floats(self.short, [v for v in self.present if not any(v is b for b in besides)])
+        others = [v for v in self.present if not any(v is b for b in besides)]
+        check_floats(self.short, others or self.present)  # one Value may be all operands
 
     def check_rank(self, name: str, rank: int, *, or_more: bool = False) -> None:
         """ShapeError unless the operand ``name`` has ``rank`` dims, or at least as many."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -41,6 +41,11 @@ from rlx.runtime.devices.hardware import is_software
 from rlx.runtime.devices.policy import DevicePolicy, checked_policy
 from rlx.runtime.session import CompiledGraph, Session
 
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from rlx.lowering.compilation import OptionArgs
+
 __all__ = ["DeviceBenchResult", "DeviceCandidate", "DeviceFallbackError", "GraphDevices"]
 
 Array = np.ndarray[Any, Any]
@@ -65,7 +70,9 @@ class GraphDevices(Uncopied):
     """A graph on the devices that a policy allows. It is compiled for each when it is first run
     there, with ``options`` as ``Session.compile`` takes them. Safe to use from many threads."""
 
-    def __init__(self, graph: Graph, policy: DevicePolicy | None = None, **options: Any) -> None:
+    def __init__(
+        self, graph: Graph, policy: DevicePolicy | None = None, **options: Unpack[OptionArgs]
+    ) -> None:
         graph.nodes()  # a graph without outputs is refused here, at the user's line
         self._graph, self._policy = graph.snapshot(), checked_policy(policy)
         self._options = options

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlx.base.clock import time_ns
 from rlx.base.device_names import label
@@ -15,6 +15,11 @@ from rlx.runtime.devices.graph_devices import Chain, DeviceFallbackError, GraphD
 from rlx.runtime.devices.policy import DevicePolicy, checked_policy
 from rlx.runtime.encoding import Array
 from rlx.runtime.session import CompiledGraph, Session
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from rlx.lowering.compilation import OptionArgs
 
 __all__ = ["DeviceRouter", "FlexibleSession"]
 
@@ -55,12 +60,12 @@ class FlexibleSession:
             raise DeviceError(f"{label(made.device)} is not allowed by the session's device policy")
         return made if self.op_policy is None else made.with_policy(self.op_policy)
 
-    def compile_on(self, graph: Graph, device: str, **options: Any) -> CompiledGraph:
+    def compile_on(self, graph: Graph, device: str, **options: Unpack[OptionArgs]) -> CompiledGraph:
         """Compile a graph for a device; raises as ``session`` and ``Session.compile``."""
         return self.session(device).compile(graph, **options)
 
     def compile_resolved(
-        self, graph: Graph, hint: str | None = None, **options: Any
+        self, graph: Graph, hint: str | None = None, **options: Unpack[OptionArgs]
     ) -> CompiledGraph:
         """Compile a graph for the device that ``resolve_device`` names."""
         device = GraphDevices(graph, self.device_policy).resolve(hint)

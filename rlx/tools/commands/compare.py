@@ -1,18 +1,18 @@
-"""``rlx compare GRAPH --targets cpu,vulkan``: where a device's results leave the interpreter's."""
+"""``rlx compare MODEL --targets cpu,vulkan``: where a device's results leave the interpreter's."""
 
 from __future__ import annotations
 
 import argparse
 
 from rlx import knobs
-from rlx.tools.graphs import add_graph_options, sized_graph_from
+from rlx.tools.graphs import MODEL, add_graph_options, sized_graph_from
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("file", help="a graph as rlx.save writes it, HIR or MIR text, or an ONNX model")
+    p.add_argument("file", metavar="MODEL", help=MODEL)
     p.add_argument(
         "--targets", default="", metavar="A,B",
         help="devices to compare with the interpreter; by default all that are available",

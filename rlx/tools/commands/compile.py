@@ -1,19 +1,20 @@
-"""``rlx compile GRAPH -o model.rlx``: a graph's text or an ONNX model to an artifact."""
+"""``rlx compile MODEL -o model.rlx``: a model to an artifact, which runs without a compiler."""
 
 from __future__ import annotations
 
 import argparse
 import sys
 
-from rlx.tools.arrays import Once, dim_or_range
-from rlx.tools.graphs import add_constants, add_params, graph_from, params_from
+from rlx.tools.arrays import Once, check_free, dim_or_range
+from rlx.tools.graphs import MODEL, add_constants, add_params, graph_from, params_from
+from rlx.tools.options import add_force, add_precision
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("graph", help="a graph's text, as rlx.save writes it, or an ONNX model (.onnx)")
+    p.add_argument("graph", metavar="MODEL", help=MODEL)
     p.add_argument("-o", dest="output", required=True, metavar="FILE", help="the artifact")
     p.add_argument(
         "--target", "--device", action="append", metavar="TARGET",
@@ -27,16 +28,22 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_constants(p)
     add_params(p)
+    add_precision(p)
+    add_force(p)
 
 
 def run(args: argparse.Namespace) -> int:
     """Compile and write the file; what was made goes to stderr."""
     import rlx
 
+    check_free(args.output, args.force)
     ranges = {name: size for name, size in args.dim if isinstance(size, tuple)}
     args.dim = [given for given in args.dim if given[0] not in ranges]
     graph = graph_from(args.graph, args)
-    made = rlx.compile_artifact(graph, args.target, dims=ranges, params=params_from(args, graph))
+    made = rlx.compile_artifact(
+        graph, args.target, dims=ranges, params=params_from(args, graph),
+        precision=args.precision or "f32",
+    )  # fmt: skip
     made.save(args.output)
     machines = ", ".join(dict.fromkeys(v.features for v in made.variants))
     if made.symbols:

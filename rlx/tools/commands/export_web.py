@@ -1,19 +1,22 @@
-"""``rlx export-web GRAPH -o DIR``: a folder that a web page loads and runs on WebGPU."""
+"""``rlx export-web MODEL -o DIR``: a folder that a web page loads and runs on WebGPU."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 
 from rlx.errors import DeviceError
-from rlx.tools.graphs import add_graph_options, add_params, params_from, sized_graph_from
+from rlx.tools.arrays import check_free
+from rlx.tools.graphs import MODEL, add_graph_options, add_params, params_from, sized_graph_from
+from rlx.tools.options import add_force, add_precision
 
 __all__ = ["add_arguments", "run"]
 
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("graph", help="a graph's text, as rlx.save writes it, or an ONNX model (.onnx)")
+    p.add_argument("graph", metavar="MODEL", help=MODEL)
     p.add_argument("-o", dest="output", required=True, metavar="DIR", help="the folder")
     p.add_argument(
         "--profile",
@@ -24,6 +27,8 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("--device", default="webgpu", help="webgpu, which is the one that pages have")
     add_graph_options(p)
     add_params(p)
+    add_precision(p)
+    add_force(p)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -37,8 +42,12 @@ def run(args: argparse.Namespace) -> int:
             f"pages run on webgpu, found {args.device!r}; rlx compile --target {args.device} makes"
             " an artifact for it"
         )
+    check_free(os.path.join(args.output, "program.json"), args.force)
     graph = sized_graph_from(args.graph, args)
-    made = rlx.compile_artifact(graph, f"webgpu:{args.profile}", params=params_from(args, graph))
+    made = rlx.compile_artifact(
+        graph, f"webgpu:{args.profile}", params=params_from(args, graph),
+        precision=args.precision or "f32",
+    )  # fmt: skip
     names = write_bundle(made, args.output)
     print(f"{args.output}: {', '.join(names)}; serve it and open index.html", file=sys.stderr)
     return 0

@@ -1,15 +1,28 @@
-"""``rlx inspect FILE``: what a file of weights, or an artifact, holds."""
+"""``rlx inspect MODEL``: what a model, an artifact or a file of weights is."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import math
+import os
 from typing import Any
 
 import numpy as np
 
+from rlx.base.units import bytes_text
+from rlx.errors import RlxError
 from rlx.frontends.gguf import GGUF, read
-from rlx.tools.artifact_page import is_artifact, lines_of
+from rlx.inspect.facts import (
+    facts_of_artifact,
+    facts_of_graph,
+    facts_of_safetensors,
+    lines_of,
+    size_of,
+)
+from rlx.models.bert import read_json
+from rlx.tools.graphs import MODEL, add_graph_options, graph_from
+from rlx.tools.kinds import Kind, kind_of
 
 __all__ = ["add_arguments", "run"]
 
@@ -18,27 +31,87 @@ _SHOWN = 60
 
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
-    """The file."""
-    p.add_argument("file", help="an artifact, or a GGUF file; of a split model the first part")
-    p.add_argument("--metadata", action="store_true", help="the metadata alone")
-    p.add_argument("--tensors", action="store_true", help="the tensors alone")
+    """The model."""
+    p.add_argument(
+        "file",
+        metavar="MODEL",
+        help=f"{MODEL}; an artifact; a language model (.gguf, of a split model the first part, or a"
+        " folder); or weights (.safetensors)",
+    )
+    add_graph_options(p)
+    p.add_argument("--metadata", action="store_true", help="the metadata of a GGUF file alone")
+    p.add_argument("--tensors", action="store_true", help="each tensor of a file, or param")
+    p.add_argument("--json", action="store_true", help="print plain data in place of lines")
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print of an artifact the signature and the variants, of weights the metadata, the tensors,
-    and what they take by scheme."""
-    if is_artifact(args.file):
+    """Print the signature, the dims, the params and the ops of a model; the variants of an
+    artifact; the metadata and the tensors of weights."""
+    kind = kind_of(args.file)
+    if kind is Kind.GGUF and not args.json:
+        _gguf(read(args.file), args)
+        return 0
+    facts = _facts(args, kind)
+    size = size_of(args.file)
+    if args.json:
+        print(json.dumps({"file": args.file, "kind": kind, "bytes": size, **facts}, indent=1))
+        return 0
+    head = f"{args.file}: {kind}, {bytes_text(size)}"
+    print("\n".join([head, *lines_of(facts, args.tensors)]))
+    return 0
+
+
+def _facts(args: argparse.Namespace, kind: Kind) -> dict[str, Any]:
+    """What a file is, as plain data."""
+    if kind is Kind.ARTIFACT:
         from rlx.runtime.artifact import Artifact
 
-        print("\n".join(lines_of(args.file, Artifact.load(args.file))))
-        return 0
-    file = read(args.file)
+        return facts_of_artifact(Artifact.load(args.file))
+    if kind is Kind.SAFETENSORS:
+        from rlx.models.safetensors import SafeTensors
+
+        return facts_of_safetensors(SafeTensors(args.file))
+    if kind is Kind.DECODER:
+        return _folder(args.file)
+    if kind is Kind.GGUF:
+        return _gguf_facts(read(args.file))
+    return facts_of_graph(graph_from(args.file, args))
+
+
+def _folder(path: str) -> dict[str, Any]:
+    """The configuration of a language model's folder, and the tensors of its files."""
+    from rlx.models.safetensors import SafeTensors
+
+    config = read_json(os.path.join(path, "config.json"), dict)
+    files = sorted(name for name in os.listdir(path) if name.endswith(".safetensors"))
+    parts = [facts_of_safetensors(SafeTensors(os.path.join(path, n)))["params"] for n in files]
+    if not parts:
+        raise RlxError(f"{path} has no .safetensors files")
+    dtypes = {dt: sum(p["dtypes"].get(dt, 0) for p in parts) for p in parts for dt in p["dtypes"]}
+    params = {key: sum(p[key] for p in parts) for key in ("count", "elements", "bytes")}
+    tensors = [t for p in parts for t in p["tensors"]]
+    plain = {k: v for k, v in config.items() if isinstance(v, str | int | float)}
+    return {"metadata": plain, "params": {**params, "dtypes": dtypes, "tensors": tensors}}
+
+
+# -- GGUF ----------------------------------------------------------------------------------
+
+
+def _gguf_facts(file: GGUF) -> dict[str, Any]:
+    tensors = [
+        {"name": n, "dtype": t.scheme, "shape": list(t.shape), "bytes": t.nbytes}
+        for n, t in file.items()
+    ]
+    metadata = {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in file.metadata.items()}
+    return {"version": file.version, "metadata": metadata, "tensors": tensors}
+
+
+def _gguf(file: GGUF, args: argparse.Namespace) -> None:
     print(f"{file.file}: GGUF {file.version}, {file.byteorder} endian, {len(file)} tensors")
     if args.metadata or not args.tensors:
         _metadata(file)
     if args.tensors or not args.metadata:
         _tensors(file)
-    return 0
 
 
 def _metadata(file: GGUF) -> None:

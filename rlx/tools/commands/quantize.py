@@ -13,7 +13,8 @@ from rlx.frontends.gguf import Tensor, read, write
 from rlx.models.safetensors import SafeTensors
 from rlx.quant.scheme import BlockScheme
 from rlx.quant.table import scheme_named
-from rlx.tools.arrays import add_overwrite, check_free
+from rlx.tools.arrays import check_free
+from rlx.tools.options import add_force
 
 __all__ = ["add_arguments", "run"]
 
@@ -26,7 +27,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("input", help="a GGUF file (of a split model the first part) or .safetensors")
     p.add_argument("output", help="the GGUF file to write")
     p.add_argument("--scheme", required=True, help="such as q8_0, q4_k or q6_k")
-    add_overwrite(p)
+    add_force(p)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -34,7 +35,7 @@ def run(args: argparse.Namespace) -> int:
     scheme = scheme_named(args.scheme)
     if not isinstance(scheme, BlockScheme) or scheme.encode is None or scheme.ggml is None:
         raise ModelError(f"rlx quantize makes schemes of blocks, such as q8_0, found {scheme}")
-    check_free(args.output, args.overwrite)
+    check_free(args.output, args.force)
     tensors, metadata, kinds = _opened(args.input)
     out: dict[str, Tensor] = {}
     for name, t in tensors.items():

@@ -1,15 +1,17 @@
-"""``rlx reduce FILE -o small.mlir``: the part of a graph that makes it fail, as a lit test."""
+"""``rlx reduce MODEL -o small.mlir``: the part of a graph that makes it fail, as a lit test."""
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import GraphError
-from rlx.tools.graphs import add_constants, sized_graph_from
-from rlx.tools.options import add_compile_options
+from rlx.tools.arrays import check_free
+from rlx.tools.graphs import MODEL, add_constants, sized_graph_from
+from rlx.tools.options import add_compile_options, add_force
 
 if TYPE_CHECKING:
     from rlx.tools.reduce import Subject
@@ -24,8 +26,9 @@ SEEDS = 8
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """Declare the command's arguments."""
     add = parser.add_argument
-    add("file", help="a graph as rlx.save writes it, HIR or MIR text, or an ONNX model")
+    add("file", metavar="MODEL", help=MODEL)
     add("-o", dest="output", metavar="OUT.mlir", help="the test; by default FILE.reduced.mlir")
+    add_force(parser)
     add("--check", metavar="COMMAND", help="shrink while this fails; {} is the file's place in it")
     add("--match", metavar="REGEX", help="with --check: what its output must hold")
     add(
@@ -48,12 +51,13 @@ def run(args: argparse.Namespace) -> int:
     subject = _subject(args)
     if args.test:
         return _test(subject, args)
+    output = Path(args.output or f"{args.file}.reduced.mlir")
+    check_free(os.fspath(output), args.force)
     failure = _failure(subject, args)
     before = len(subject.graph)
     small = reduce_graph(
         subject, failure.holds, tries=args.tries, seconds=args.seconds, progress=_progress
     )
-    output = Path(args.output or f"{args.file}.reduced.mlir")
     for path in _write(small, failure, output, args.file):
         print(path)
     print(f"{before} nodes became {len(small.graph)}", file=sys.stderr)

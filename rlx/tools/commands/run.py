@@ -1,32 +1,30 @@
-"""``rlx run model.rlx --input x=x.npy``: an artifact, a graph or an ONNX model on arrays;
-``rlx run model.gguf -p "Once upon a time"``: a language model on a prompt."""
+"""``rlx run MODEL --input x=x.npy``: a model on arrays; ``rlx run model.gguf -p "Once"``: a
+language model on a prompt."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 from rlx.errors import NameError, RlxError
-from rlx.ir.graph import names_of_outputs
-from rlx.tools.arrays import Once, add_overwrite, check_free, named_arrays, pair, save_array
-from rlx.tools.graphs import (
-    add_graph_options,
-    add_params,
-    graph_from,
-    is_graph,
-    params_from,
-    refuse_graph_options,
-)
+from rlx.inspect.facts import typed
+from rlx.ir.given import unknown
+from rlx.ir.graph import Graph, names_of_outputs
+from rlx.tools.arrays import Once, check_free, named_arrays, pair, save_array
+from rlx.tools.feeds import random_arrays
+from rlx.tools.graphs import MODEL, add_graph_options, add_params, compiled_from, params_from
+from rlx.tools.kinds import LANGUAGE, kind_of
 from rlx.tools.language import (
     add_answer_options,
     add_model_options,
     answer_options,
-    is_language_model,
     load,
     refuse_language_options,
     show,
 )
-from rlx.tools.options import add_device, add_threads
+from rlx.tools.options import add_device, add_force, add_precision, add_threads
+from rlx.types import TensorType, dtype
 
 __all__ = ["add_arguments", "run"]
 
@@ -35,8 +33,8 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     p.add_argument(
         "file",
-        help="an artifact that rlx compile wrote, a graph (.mlir), a model (.onnx), or a language"
-        " model (.gguf, or a folder)",
+        metavar="MODEL",
+        help=f"{MODEL}; an artifact of rlx compile; or a language model (.gguf, or a folder)",
     )
     add_graph_options(p)
     add_params(p)
@@ -44,12 +42,19 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         "--input", action=Once, type=pair, default=[], metavar="NAME=FILE.npy", help="an input"
     )
     p.add_argument(
+        "--random", action="store_true",
+        help="random arrays for inputs, and params without a value, that are not given",
+    )  # fmt: skip
+    p.add_argument(
         "--output", action="append", default=[], metavar="[NAME=]FILE.npy",
         help="where an output goes, by its name or once for each in order; by default they are"
         " printed",
     )  # fmt: skip
-    add_overwrite(p)
+    add_force(p)
     add_device(p)
+    add_precision(
+        p, "what products compute in: f32, bf16, f16 or high; rows of a language model: q8"
+    )
     add_threads(p)
     language = p.add_argument_group("language models")
     language.add_argument("-p", "--prompt", metavar="TEXT", help="a text to go on with, as it is")
@@ -59,38 +64,47 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Run once; outputs go to their files, or to stdout as text."""
-    if is_language_model(args.file) or args.prompt is not None:
+    if kind_of(args.file) in LANGUAGE or args.prompt is not None:
         return _language(args)
     refuse_language_options(args.file, args)
-    from rlx.runtime.artifact import Artifact
-    from rlx.runtime.session import Session
-
-    if is_graph(args.file):
-        graph = graph_from(args.file, args)
-        f, carried = Session(args.device, threads=args.threads).compile(graph), graph.param_values
-    else:
-        refuse_graph_options(args.file, args)
-        artifact = Artifact.load(args.file)
-        session = Session(args.device or artifact.target, threads=args.threads)
-        f, carried = session.load(artifact), artifact.values
-    inputs, _ = f.signature
-    files = _files(args, names_of_outputs(f.graph))
-    values = params_from(args, f.graph)
+    f, carried = compiled_from(args.file, args)
+    graph = f.graph
+    files = _files(args, names_of_outputs(graph))
+    types = {str(v.name): v.dtype.name for v in graph.inputs}
+    values, given = params_from(args, graph), named_arrays(args.input, types)
+    for name in given:
+        if name not in types:
+            raise unknown(name, list(types), "input")
+    if args.random:
+        made = random_arrays(graph, {**values, **given}, dict(args.dim), carried)
+        values |= {str(v.name): made[str(v.name)] for v in graph.params if str(v.name) in made}
+        given |= {name: made[name] for name in types if name in made}
+    _check_given(args.file, graph, {*values, *carried}, given)
     for name, value in values.items():
         f.set_param(name, value)
-    names = [str(v.name) for v in f.graph.params]
-    if unset := [name for name in names if name not in values and name not in carried]:
-        raise NameError(
-            f"no value was set for param{'s' * (len(unset) > 1)} {', '.join(map(repr, unset))} of"
-            f" {args.file}; give --param {unset[0]}=FILE.npy"
-        )
-    results = f.run(named_arrays(args.input, {name: t.dtype.name for name, t in inputs}))
+    results = f.run(given)
     for index, path in files.items():
-        save_array(path, results[index], args.overwrite)
+        save_array(path, results[index], args.force)
     if not files:
-        heads = [f"{name}:\n" for name in f.graph.output_names] or [""] * len(results)
-        print("\n".join(f"{head}{value}" for head, value in zip(heads, results, strict=True)))
+        for name, value in zip(names_of_outputs(graph), results, strict=True):
+            print(f"{typed(name, TensorType(value.shape, dtype(value.dtype)))}\n{value}")
     return 0
+
+
+def _check_given(
+    path: str, graph: Graph, params: Collection[str], inputs: Mapping[str, Any]
+) -> None:
+    """NameError with the types of the inputs and params that have no array."""
+    for kind, leaves, there in (("param", graph.params, params), ("input", graph.inputs, inputs)):
+        left = [v for v in leaves if str(v.name) not in there]
+        if not left:
+            continue
+        listed = ", ".join(typed(str(v.name), v.type) for v in left)
+        said = "no value was set for the" if kind == "param" else "nothing was given for the"
+        raise NameError(
+            f"{path}: {said} {kind}{'s' * (len(left) > 1)} {listed}; give --{kind}"
+            f" {left[0].name}=FILE.npy, or --random for random arrays"
+        )
 
 
 def _language(args: argparse.Namespace) -> int:
@@ -100,7 +114,7 @@ def _language(args: argparse.Namespace) -> int:
             f'{args.file} is a language model, which goes on with a text; give -p "TEXT"'
         )
     arrays = (args.input, args.output, args.param, args.params, args.constant, args.dim)
-    if any(arrays) or args.overwrite:
+    if any(arrays) or args.force or args.random:
         raise RlxError("a language model goes on with -p, and takes no arrays, files and dims")
     args.model = args.file
     show(load(args), args.prompt, answer_options(args))
@@ -126,5 +140,5 @@ def _files(args: argparse.Namespace, names: Sequence[str]) -> dict[int, str]:
         if found and len(found) != len(names):
             raise RlxError(f"{args.file} has {len(names)} outputs, found {len(found)} --output")
     for path in found.values():
-        check_free(path, args.overwrite)
+        check_free(path, args.force)
     return found

@@ -7,8 +7,7 @@ import os
 import sys
 
 from rlx.errors import RlxError
-from rlx.tools.language import add_model_options, load
-from rlx.tools.options import add_device, add_threads
+from rlx.tools.language import add_language_session, load
 
 __all__ = ["add_arguments", "run"]
 
@@ -29,9 +28,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         "--grace", type=int, default=30, metavar="SECONDS",
         help="how long requests may take to end once it is stopped (30)",
     )  # fmt: skip
-    add_model_options(p)
-    add_device(p)
-    add_threads(p)
+    add_language_session(p)
 
 
 def run(args: argparse.Namespace) -> int:

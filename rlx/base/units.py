@@ -1,0 +1,14 @@
+"""Numbers with units, for people."""
+
+from __future__ import annotations
+
+__all__ = ["bytes_text"]
+
+
+def bytes_text(n: int) -> str:
+    """A size for people."""
+    for unit in ("B", "KiB", "MiB"):
+        if n < 10240:
+            return f"{n} {unit}"
+        n = round(n / 1024)
+    return f"{n} GiB"
