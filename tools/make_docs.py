@@ -369,7 +369,7 @@ np.testing.assert_allclose(loaded.run({"x": x})["logits"], y["logits"], rtol=1e-
 The artifact runs without JAX and without a compiler ([deploy](tutorials/deploy.md)).
 
 **Derivatives.** `jax.grad(f)` is a JAX function like any other. Or import the loss and let
-[`rlx.gradients`](autodiff.md) or `rlx.compile_training` differentiate the graph.
+[`rlx.autodiff.gradients`](autodiff.md) or `rlx.compile_training` differentiate the graph.
 
 **Files.** `rlx.from_stablehlo` reads a module that is there already: a file, its text, its
 bytecode, or a portable artifact, which is what `jax.export` gives as `mlir_module_serialized`:
