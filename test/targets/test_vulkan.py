@@ -24,12 +24,13 @@ from support.gpu import emit_by_families, emit_samples, hello, kernels_of, mlp, 
 from support.jit import host, jit
 
 # An array is data; kernels of graphs read it from memory.
-REFUSED = {"mir.constant"}
+REFUSED = {"mir.axis_index", "mir.constant"}
 
 # Without the types that Vulkan leaves optional: bools in memory, indices of tokens, masks, pixels
 # and packed weights.
 OPTIONAL = (
-    "argmax", "argmin", "attention", "attention_grad", "bitcast", "cast", "dequant_grouped_matmul",
+    "all_reduce", "argmax", "argmin", "attention", "attention_grad", "bitcast", "cast",
+    "dequant_grouped_matmul",
     "dequant_matmul", "dequant_matmul_rows", "dequantize", "dequantize_blocks", "det", "dropout",
     "dynamic_slice", "dynamic_update_slice", "eq", "fake_quantize", "fake_quantize_backward",
     "fake_quantize_lsq_backward_scale", "fake_quantize_lsq_backward_x", "gather", "ge",
