@@ -14,6 +14,7 @@ from rlx.errors import IRError
 from rlx.ir.graph import Graph
 from rlx.lowering.region import Region, Regions
 from rlx.runtime import _native
+from rlx.runtime.background import waited
 from rlx.runtime.cache import objects
 from rlx.runtime.cache.memory import Memory
 from rlx.targets import find_target
@@ -191,6 +192,7 @@ def test_a_fact_is_found_once() -> None:
 
 
 def test_types_remembered_do_not_keep_old_contexts() -> None:
+    waited()  # what earlier tests have left to the background
     regions_of(MODULE.format("y", 1, "4x6", "4x1"))
     assert from_type.cache_info().currsize > 0
     make_context()

@@ -3,6 +3,7 @@ the toolchain, of ops and rules that someone adds, and of kernels that a family 
 
 from __future__ import annotations
 
+import argparse
 import ctypes
 import gc
 import importlib
@@ -10,7 +11,7 @@ import sys
 from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -54,6 +55,7 @@ from rlx.ops.reduction.cumulative import Cumsum
 from rlx.targets.cpu import make_target
 from rlx.targets.llvm import machine
 from rlx.tools import opt
+from rlx.tools.commands import view
 from rlx.types import f16, f32, f64
 from support import raise_sites, tiny_bert
 from support.bad_calls import Bad, check
@@ -344,8 +346,18 @@ def test_faults_of_the_slow_path_and_of_no_known_site() -> None:
     with pytest.raises(FaultError, match=r"test_inner\.py:\d+: gather: index out of range"):
         f.run_into(feeds, [out])
     assert f._fast is not None
-    lost = f._fast.fault(SimpleNamespace(site=99, code=1))
+    lost = f._fast.fault(SimpleNamespace(site=99, code=1, detail=""))
     assert str(lost) == "a kernel reported fault 1 at the unknown site 99"
+
+
+def test_what_a_rank_waits_is_more_than_nothing() -> None:
+    with pytest.raises(ValueError, match="out of range"):
+        knobs.comm_timeout.parse("0")
+
+
+def test_a_run_of_standard_input_is_refused_by_the_view() -> None:
+    with pytest.raises(IRError, match="--run needs a file, found standard input"):
+        view._profile("<stdin>", argparse.Namespace(), cast("Any", None))
 
 
 # -- kernels -----------------------------------------------------------------------------------

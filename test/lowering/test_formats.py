@@ -33,7 +33,9 @@ def native(f: CompiledGraph) -> set[str]:
 
 
 def packed(f: CompiledGraph) -> int:
-    return f._bound[()].artifact.variants[0].packed_bytes
+    executable = f._bound.get(())
+    assert executable is not None
+    return executable.artifact.variants[0].packed_bytes
 
 
 def same(f: CompiledGraph, feeds: dict[str, Array], bound: float = 0.0) -> None:

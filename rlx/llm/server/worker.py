@@ -75,8 +75,8 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        """Whether the thread runs."""
-        return self._thread.is_alive()
+        """Whether the thread runs, and draws answers."""
+        return self._ended is None and self._thread.is_alive()
 
     def start(self) -> None:
         """Start the thread."""
