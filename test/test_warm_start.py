@@ -31,6 +31,8 @@ g.set_outputs(g.softmax(x @ w))
 c = rlx.Session().compile(g)
 assert c.run({"x": [[1.0] * 4]})[0].shape == (1, 4)
 print(c.reports[0].cache.split()[0])
+from rlx.runtime.background import waited
+waited()  # for the variant of all sizes, which the next process finds too
 """
 
 MODEL = """
