@@ -56,10 +56,15 @@ chat: setup .venv/chat-model.stamp
 
 # Software devices for the tests of GPU targets, into .drivers and .venv. Not a part of `test`, which
 # skips those where there is no device: `make drivers && . .drivers/env && make test`.
-drivers: .drivers/env .venv/gpu.stamp
+drivers: .drivers/env .drivers/emulators.stamp .venv/gpu.stamp
 
 .drivers/env: tools/get_drivers.py
 	$(PYTHON) tools/get_drivers.py
+
+# QEMU, and the native runtime for the processors that it emulates.
+.drivers/emulators.stamp: .drivers/env .venv/packages.stamp tools/get_emulators.py $(NATIVE)
+	$(BIN)/python tools/get_emulators.py
+	touch $@
 
 .venv/gpu.stamp: .venv/packages.stamp
 	$(PIP) install --no-build-isolation --editable '.[gpu,triton]'
@@ -92,8 +97,8 @@ test-gpu: setup .venv/model.stamp
 	RLX_TEST_DEVICES="$(DEVICES)" RLX_TEST_CASES=covering $(BIN)/python -m pytest -q test/conformance
 
 # What docs/gpu_support.md says, found anew with what there is here (a quarter of an hour for each
-# software device), or for some ops: make conformance OPS="gather sort".
-TARGETS ?= $(shell $(BIN)/python -c "from rlx.targets import TARGETS as t; print(*[n for n in t if n != 'cpu'])")
+# software device, half a minute for an emulated processor), or for some ops: make conformance OPS="gather sort".
+TARGETS ?= $(shell PYTHONPATH=test $(BIN)/python -c "from support.conformance import columns as c; print(*c())")
 FOUND := build/conformance
 conformance: setup
 	mkdir -p $(FOUND)

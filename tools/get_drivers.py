@@ -13,6 +13,7 @@ import re
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
 FOLDER = Path(__file__).resolve().parent.parent / ".drivers"
@@ -89,9 +90,15 @@ def unpack(root: Path, packages: Path) -> None:
         wanted, whole = [*wanted, *BROWSER], {*BROWSER}  # its files lie beside one another
     if shutil.which("llvm-objdump-22") is None and offered(DISASSEMBLER):
         wanted.append(DISASSEMBLER)
-    planned = run(*apt("--simulate", "--no-install-recommends", "install", *wanted))
     # What the system has already is found there, but for drivers: theirs are taken as they are.
-    needed = sorted({*re.findall(r"^Inst (\S+) \(", planned, re.MULTILINE)} | whole)
+    fetch(root, packages, wanted, whole)
+
+
+def fetch(root: Path, packages: Path, wanted: Iterable[str], whole: Iterable[str] = ()) -> None:
+    """Packages, and those that they need, as files in root: those that the system lacks, and the
+    ``whole`` ones in any case. The packages themselves lie in a folder of their own."""
+    planned = run(*apt("--simulate", "--no-install-recommends", "install", *wanted))
+    needed = sorted({*re.findall(r"^Inst (\S+) \(", planned, re.MULTILINE), *whole})
     if needed:
         run(*apt("download", *needed), cwd=packages)
     for package in sorted(packages.glob("*.deb")):

@@ -1,5 +1,5 @@
-"""Write ``docs/gpu_support.json``, which says of every op and element type how it goes on each GPU
-target, from what the tests found there:
+"""Write ``docs/gpu_support.json``, which says of every op and element type how it goes on each
+GPU target and emulated processor, from what the tests found there:
 
     make conformance                                    # every op, on every target
     make conformance TARGETS="vulkan gpu" OPS="gather"  # ops whose names contain a word
@@ -10,6 +10,7 @@ where it is only assembled now; those that are no more are dropped, and what has
 an error that names it.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import json
@@ -25,7 +26,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test"))
 from rlx.ir.op import op_class
 from rlx.targets import find_target
 from support import support_record
-from support.conformance import Finding, gpu_targets, lacking
+from support.conformance import Finding, columns, lacking
 from support.samples import cases
 from support.support_record import Record, Way, way_of
 
@@ -111,7 +112,7 @@ def shortened(reason: str) -> str:
 def main(paths: Sequence[str]) -> None:
     """Merge files of findings into the record."""
     record = support_record.read()
-    targets = {t: f for t, f in record.targets.items() if t in gpu_targets()}
+    targets = {t: f for t, f in record.targets.items() if t in columns()}
     known = {t: {op: dict(row.get(t, {})) for op, row in record.ops.items()} for t in targets}
     for path in map(Path, paths):
         data = json.loads(path.read_text(encoding="utf-8"))
@@ -121,7 +122,7 @@ def main(paths: Sequence[str]) -> None:
         known.setdefault(target, {}).update(found_in(data))
     ops: dict[str, dict[str, dict[str, Way]]] = {}
     untried: dict[str, set[str]] = {}
-    for target in (t for t in gpu_targets() if t in targets):
+    for target in (t for t in columns() if t in targets):
         found, untried[target] = with_types(target, known[target])
         for op, ways in found.items():
             ops.setdefault(op, {})[target] = ways
@@ -129,7 +130,7 @@ def main(paths: Sequence[str]) -> None:
         names = " ".join(sorted(set().union(*untried.values())))
         on = " ".join(t for t, some in untried.items() if some)
         sys.exit(f'not tried yet: make conformance TARGETS="{on}" OPS="{names}"')
-    order = {t: targets[t] for t in gpu_targets() if t in targets}
+    order = {t: targets[t] for t in columns() if t in targets}
     support_record.PATH.write_text(Record(order, ops).text(), encoding="utf-8")
     print(f"wrote {support_record.PATH.name}: {len(ops)} ops on {', '.join(order)}")
 

@@ -36,6 +36,7 @@ from support.conformance import (
     SETS,
     STANDS,
     Finding,
+    columns,
     gpu_targets,
     lacking,
     need,
@@ -83,7 +84,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Future[
 
 
 def test_the_devices_that_must_be_there_are_targets() -> None:
-    assert not set(EXPECTED) - set(gpu_targets())
+    assert not set(EXPECTED) - set(columns())
 
 
 @pytest.mark.parametrize("target", gpu_targets())
@@ -199,7 +200,7 @@ def test_the_turning_cases_are_all_types_and_samples_once() -> None:
 
 def test_the_record_has_every_op_and_type_of_every_target() -> None:
     kinds = {(c.op.name, "" if c.dtype is None else c.dtype.name) for c in cases()}
-    for target in gpu_targets():
+    for target in columns():
         missing = sorted(kinds - set(RECORD.kinds(target)))
         gone = sorted(set(RECORD.kinds(target)) - kinds)
         assert not missing and not gone, (

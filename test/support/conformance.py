@@ -20,7 +20,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -36,9 +36,10 @@ from rlx.ir.interpreter import interpret
 from rlx.runtime.backend import registered
 from rlx.targets import TARGETS, find_target
 from rlx.targets.gpu.drivers import DRIVERS, probe
-from support import web
+from support import emulated, web
 from support.device import device_of
 from support.drivers import STAND_INS, why_no_stand_in
+from support.emulated import EMULATED
 from support.judges import JUDGES
 from support.metal import COMPILER
 from support.op_graphs import OpGraph
@@ -47,8 +48,9 @@ from support.support_record import HERE
 from support.tolerances import assert_close, tolerance_of
 
 __all__ = [
-    "EXPECTED", "JUDGED", "SETS", "SLOW", "STANDS", "Facts", "Finding", "conforms", "facts",
-    "gpu_targets", "lacking", "loses_products_with_zero", "need", "need_one_run", "runnable",
+    "EXPECTED", "JUDGED", "SETS", "SLOW", "STANDS", "Facts", "Finding", "columns", "conforms",
+    "facts", "gpu_targets", "lacking", "loses_products_with_zero", "need", "need_one_run",
+    "runnable",
 ]  # fmt: skip
 
 EXPECTED, JUDGED = (
@@ -92,9 +94,9 @@ SEEDS = ((0, False), (1, True))
 
 @dataclass(frozen=True)
 class Facts:
-    """Where the code of a target runs here: on ``hardware``, on a ``software`` driver, as C++ by
-    way of a ``shim``, or nowhere, so that it is ``assembled`` only. ``why`` says what is missing.
-    """
+    """Where the code of a target runs here: on ``hardware``, ``emulated``, on a ``software``
+    driver, as C++ by way of a ``shim``, or nowhere, so that it is ``assembled`` only. ``why`` says
+    what is missing."""
 
     target: str
     evidence: str
@@ -164,8 +166,17 @@ def gpu_targets() -> tuple[str, ...]:
     return tuple(t for t in TARGETS if t != "cpu")
 
 
+def columns() -> tuple[str, ...]:
+    """The targets that the record tells of: GPUs', and processors that are emulated."""
+    return (*gpu_targets(), *EMULATED)
+
+
 def facts(target: str) -> Facts:
     """What there is to run a target's code here."""
+    if target in EMULATED:
+        why = emulated.why_not(target)
+        name = "" if why else emulated.device_name(target)
+        return Facts(target, "assembled" if why else "emulated", name, why)
     if target == web.NAME:
         why = web.why_not()
         name = "" if why else web.device_name()
@@ -226,6 +237,9 @@ def runnable() -> tuple[str, ...]:
 def _turning(target: str) -> list[Case]:
     if target in STANDS:
         return _covering(target)
+    if target in EMULATED:
+        turns_of_all = EMULATED_TURNS * len(EMULATED)
+        return _chosen(lambda op: (list(EMULATED).index(target), turns_of_all), list(cases()))
     turns = [t for t in runnable() if t not in STANDS]
 
     def turn(op: str) -> tuple[int, int]:
@@ -244,12 +258,16 @@ def _covering(target: str) -> list[Case]:
     takes = [c for c in cases() if not lacking(target, c)]
     taken = {(c.op.name, c.dtype) for c in takes}
     none = [c for c in cases() if (c.op.name, c.dtype) not in taken]
-    return _chosen(lambda op: (gpu_targets().index(target), 1), [*takes, *none])
+    return _chosen(lambda op: (columns().index(target), 1), [*takes, *none])
 
 
 def _full(target: str) -> list[Case]:
     return list(cases())
 
+
+EMULATED_TURNS = 6
+"""How many sets like its turning one would make the covering one of an emulated processor: what
+kernels compute is tested on this one, and here that other instructions do the same."""
 
 NEVER = (-1, 0)
 """The turn of a target that takes the first case of an op alone."""
@@ -358,13 +376,13 @@ def _judged(target: str, batch: Sequence[Case], names: Sequence[str]) -> None:
 
 def _run(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
     made = OpGraph.of_cases("cases", batch)
-    compiled = rlx.Session(device_of(target)).compile(made.graph)
+    run = _runner_of(target, made.graph)
     wrong: dict[str, str] = {}
     for seed, special in SEEDS:
         feeds = made.feeds(seed, special=special)
         expected = interpret(made.graph, feeds)
-        loses = special and loses_products_with_zero(target)
-        for case, a, b in zip(made.owners, compiled.run(feeds), expected, strict=True):
+        loses = special and target not in EMULATED and loses_products_with_zero(target)
+        for case, a, b in zip(made.owners, run(feeds), expected, strict=True):
             if loses and _multiplies_by_zero(case):
                 continue
             try:
@@ -377,6 +395,14 @@ def _run(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
         )
 
 
+def _runner_of(target: str, graph: rlx.Graph) -> Callable[[Mapping[str, Any]], Sequence[Any]]:
+    """What computes a graph's outputs for inputs on a target."""
+    if target in EMULATED:
+        artifact = rlx.compile_artifact(graph, target)
+        return lambda feeds: emulated.run(artifact, target, feeds)
+    return rlx.Session(device_of(target)).compile(graph).run
+
+
 def _one_line(e: AssertionError) -> str:
     return " ".join(str(e).split())[:400]
 
@@ -384,7 +410,7 @@ def _one_line(e: AssertionError) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one target and write its findings."""
     p = argparse.ArgumentParser("conformance", description=__doc__)
-    p.add_argument("target", choices=gpu_targets())
+    p.add_argument("target", choices=columns())
     p.add_argument("--cases", choices=SETS, default="turning", help="which of the three sets")
     p.add_argument("--op", action="append", help="only the ops whose name contains this")
     p.add_argument("--out", type=Path, help="where the findings go, as JSON")

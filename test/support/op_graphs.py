@@ -29,6 +29,8 @@ FINITE: dict[str, tuple[int, ...]] = {
     # Expanded into a product a tap, x meets zeros behind the axes of g, and g those around x.
     "mir.conv_weights": (0, 1),
     "hir.depthwise_conv1d_causal": (1,),
+    # A scale multiplies the sum of a block's integer products, or each of them, zeros included.
+    "mir.dequant_matmul_rows": (1,),
     # Hidden values are weighed by 0, or left out.
     "mir.attention": (2,),
     "mir.attention_grad": (0, 1, 2, 4),

@@ -1,0 +1,91 @@
+"""Artifacts for CPUs that are not here, run by the C interface under QEMU's user mode.
+
+``make drivers`` builds the runners. Each has two threads, so that what they hand to one another is
+run as well.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rlx
+from rlx.runtime.artifact import Artifact
+from rlx.types import dtype
+
+__all__ = ["EMULATED", "device_name", "run", "run_graph", "why_not"]
+
+Array = np.ndarray[Any, Any]
+
+EMULATED = {"cpu:aarch64": "max"}
+"""The targets, and what QEMU is asked to emulate."""
+
+
+def why_not(target: str) -> str:
+    """Why a target cannot run here; "" if it can."""
+    missing = [name for name in (_qemu(target), _runner(target)) if shutil.which(name) is None]
+    return f"{' and '.join(missing)} not on PATH" if missing else ""
+
+
+@cache
+def device_name(target: str) -> str:
+    """What emulates a target here."""
+    said = subprocess.run([_qemu(target), "--version"], capture_output=True, text=True, check=True)
+    version = re.search(r"version (\S+)", said.stdout)
+    return f"QEMU {version[1] if version else '?'} ({_qemu(target)} -cpu {EMULATED[target]})"
+
+
+def run_graph(
+    graph: rlx.Graph, target: str, feeds: Mapping[str, Array], **options: Any
+) -> list[Array]:
+    """What a graph's outputs are on a target."""
+    return run(rlx.compile_artifact(graph, [target], **options), target, feeds)
+
+
+def run(
+    artifact: Artifact, target: str, feeds: Mapping[str, Array], cpu: str | None = None
+) -> list[Array]:
+    """The outputs of an artifact; AssertionError with what the runner says if it fails."""
+    with tempfile.TemporaryDirectory(prefix="rlx-emulated-") as folder:
+        path = Path(folder)
+        artifact.save(path / "model.rlx")
+        given: list[Path] = []
+        for n, (name, *_) in enumerate(artifact.inputs):
+            given.append(path / f"in{n}")
+            np.ascontiguousarray(feeds[name]).tofile(given[-1])
+        outputs = [path / f"out{n}" for n in range(len(artifact.outputs))]
+        command = [
+            _qemu(target), "-cpu", cpu or EMULATED[target],  # which looks for no program on PATH
+            shutil.which(_runner(target)) or "", path / "model.rlx", *given, *outputs,
+        ]  # fmt: skip
+        done = subprocess.run(
+            command,
+            capture_output=True, text=True, check=False, timeout=900,
+            env={**os.environ, "RLX_NUM_THREADS": "2"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return [
+            np.fromfile(file, dtype(kind).numpy).reshape(shape)
+            for file, (_, kind, shape) in zip(outputs, artifact.outputs, strict=True)
+        ]
+
+
+def _arch(target: str) -> str:
+    return target.partition(":")[2]
+
+
+def _qemu(target: str) -> str:
+    return f"qemu-{_arch(target)}"
+
+
+def _runner(target: str) -> str:
+    return f"run_model-{_arch(target)}"
