@@ -24,6 +24,7 @@ import rlx
 from rlx.compiler.driver import compile_program
 from rlx.errors import UnsupportedError
 from rlx.ir.op import op_class
+from rlx.runtime import backend
 from rlx.targets import find_target
 from rlx.targets.gpu import emit
 from rlx.targets.gpu.languages import LANGUAGES
@@ -237,7 +238,7 @@ def test_a_wrong_device_would_be_found(monkeypatch: pytest.MonkeyPatch) -> None:
             return Run(graph, shared)
 
     monkeypatch.setattr("rlx.runtime.backend._registry", dict(_registry))
-    del rlx.runtime.backend._registry["opencl"]
+    del backend._registry["opencl"]
     rlx.register_backend("opencl", Wrong)
     monkeypatch.setattr(
         conformance, "facts", lambda target: conformance.Facts(target, "software", "wrong")

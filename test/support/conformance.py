@@ -33,6 +33,7 @@ import rlx
 from rlx.compiler.driver import compile_program
 from rlx.errors import RlxError, UnsupportedError
 from rlx.ir.interpreter import interpret
+from rlx.runtime import backend
 from rlx.runtime.backend import registered
 from rlx.targets import TARGETS, find_target
 from rlx.targets.gpu.drivers import DRIVERS, probe
@@ -63,7 +64,7 @@ their code must be."""
 BATCH = 100
 """Cases of a program: its file is read anew for each of its kernels."""
 
-SLOW = dict.fromkeys(
+SLOW: dict[str, tuple[str, ...]] = dict.fromkeys(
     ("vulkan", "gpu", "opengl", "directx"),
     (
         "hir.attention_block", "hir.bert_layer", "hir.llama_decoder_block", "hir.qwen35_mtp_head",
@@ -189,7 +190,7 @@ def facts(target: str) -> Facts:
     found = probe(target) if target in DRIVERS else None
     if found is not None and not found.found:
         return Facts(target, "assembled", why=found.why)
-    why = rlx.runtime.backend.why_not(target)
+    why = backend.why_not(target)
     if why:
         return Facts(target, "assembled", why=why)
     software = found is not None and found.software
