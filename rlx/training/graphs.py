@@ -1,4 +1,4 @@
-"""The two graphs of a training step: gradients of the loss, and the update by them.
+"""The graphs of a training step: gradients of the loss, and the update by them.
 
 Between them the gradients lie in memory, so that they can be summed over several batches, and so
 that nothing is updated by what is not finite. The state is named tensors:
@@ -9,6 +9,10 @@ that nothing is updated by what is not finite. The state is named tensors:
     ema/NAME         averages of params, if they are wanted
     run/position     the number of batches; run/key the random key that theirs are made of;
     run/scale        of the loss; run/good the updates since it was changed
+    run/part         on many ranks: which part of the batch is at hand, for its random key
+
+Where losses are to be the same on any number of ranks, the gradients are three graphs: those of a
+part of the batch, the sum of two of them, and the mean over all parts.
 """
 
 from __future__ import annotations
@@ -18,21 +22,22 @@ from collections.abc import Callable, Mapping, Sequence
 
 from rlx.autodiff import gradients
 from rlx.base.frozen import frozen
-from rlx.base.mesh import Axis
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError
 from rlx.ir.graph import Graph
 from rlx.ir.replay import cloned, replay
 from rlx.ir.value import Value
-from rlx.ops.collective.all_reduce import AllReduce
 from rlx.ops.collective.exchange import AxisIndex, Broadcast
 from rlx.ops.movement.movement import zeros
-from rlx.ops.rules import carries_derivative
-from rlx.ops.sugar import concat
+from rlx.ops.pointwise.cast import widened
 from rlx.optim import Optimizer, all_finite, ema
 from rlx.random import fold_in
+from rlx.training.ranks import Ranks
 from rlx.types import TensorType, f32, i64, u32
 
-__all__ = ["Clip", "Half", "Plan", "check_plan", "common_start", "gradient_half", "update_half"]
+__all__ = [
+    "Clip", "Half", "Plan", "check_plan", "common_start", "gradient_half", "mean_half", "part_half",
+    "sum_half", "update_half",
+]  # fmt: skip
 
 RUN = {
     "run/position": TensorType((), i64),
@@ -57,7 +62,7 @@ class Plan:
     accumulate: int = 1
     scaled: bool = False
     key: str | None = None
-    axis: Axis | None = None
+    ranks: Ranks | None = None
     """The ranks that train together, each on a batch of its own."""
 
     @property
@@ -85,6 +90,8 @@ class Plan:
         found |= {f"optimizer/{n}": t for n, t in self.optimizer.state(masters).items()}
         if self.ema is not None:
             found |= {f"ema/{n}": t for n, t in masters.items()}
+        if self.ranks is not None:
+            found["run/part"] = TensorType((), i64)
         return found | RUN
 
 
@@ -107,8 +114,10 @@ class Half:
 class _Builder:
     """A half in the making: its graph, and the state that it takes."""
 
-    def __init__(self, plan: Plan, what: str) -> None:
-        self.types = plan.state()
+    def __init__(
+        self, plan: Plan, what: str, types: Mapping[str, TensorType] | None = None
+    ) -> None:
+        self.types = plan.state() if types is None else types
         self.graph = Graph(f"{plan.graph.name}_{what}")
         self.taken: dict[str, Value] = {}
 
@@ -128,12 +137,44 @@ class _Builder:
 def gradient_half(plan: Plan) -> Half:
     """The outputs of the graph, whether the loss and all gradients are finite, and the gradients:
     of a ``plan.accumulate``-th of the loss, added to those that are there."""
-    b, source = _Builder(plan, "gradients"), plan.graph
-    env: dict[Value, Value] = {}
+    b = _Builder(plan, "gradients")
+    outputs, found = _of_a_batch(b, plan)
+    if plan.ranks is not None:
+        found = dict(zip(found, plan.ranks.means(list(found.values())), strict=True))
+        outputs = [plan.ranks.mean(v) for v in outputs]
+    return _added(b, plan, outputs, found)
+
+
+def part_half(plan: Plan) -> Half:
+    """The outputs of the graph and its gradients on a part of a batch, no narrower than f32."""
+    b = _Builder(plan, "part")
+    outputs, found = _of_a_batch(b, plan)
+    return b.done([*(widened(v) for v in outputs), *found.values()], {})
+
+
+def sum_half(plan: Plan, types: Mapping[str, TensorType]) -> Half:
+    """What two parts gave, added; it takes the place of the first."""
+    b = _Builder(plan, "sum", {**types, **{f"more/{n}": t for n, t in types.items()}})
+    return b.done([], {n: b.state(n) + b.state(f"more/{n}") for n in types})
+
+
+def mean_half(plan: Plan, types: Mapping[str, TensorType]) -> Half:
+    """As ``gradient_half``, from the sums over the parts of each rank."""
+    assert plan.ranks is not None
+    b = _Builder(plan, "means", {**plan.state(), **types})
+    means = plan.ranks.means([b.state(n) for n in types])
+    outputs, masters = plan.graph.outputs, plan.masters()
+    own = [m.cast(v.dtype) for v, m in zip(outputs, means, strict=False)]
+    return _added(b, plan, own, dict(zip(masters, means[len(own) :], strict=True)))
+
+
+def _of_a_batch(b: _Builder, plan: Plan) -> tuple[list[Value], dict[str, Value]]:
+    """The outputs of the graph, and the gradients by name, in the types of what is trained."""
+    source, env = plan.graph, dict[Value, Value]()
     for v in source.inputs:
         if str(v.name) == plan.key:
             key = fold_in(b.state("run/key"), b.state("run/position"))
-            env[v] = key if plan.axis is None else fold_in(key, AxisIndex.build(plan.axis))
+            env[v] = key if plan.ranks is None else fold_in(key, b.state("run/part"))
         else:
             env[v] = b.graph.input(str(v.name), v.shape, v.dtype)
     for v in source.params:
@@ -146,68 +187,29 @@ def gradient_half(plan: Plan) -> Half:
     loss, *metrics = _copied(source, env)
     scaled = loss.cast(f32) * b.state("run/scale") if plan.scaled else loss
     found = dict(zip(by, gradients(scaled, list(by.values())), strict=True))
-    new: dict[str, Value] = {}
+    wide: dict[str, Value] = {}
     for name, t in plan.masters().items():
         g = found[name].cast(t.dtype)
-        if plan.scaled:
-            g = g / b.state("run/scale").cast(t.dtype)
-        found[name] = g
-    if plan.axis is not None:
-        found = dict(zip(found, _means(list(found.values()), plan.axis), strict=True))
-        loss, *metrics = (_mean(v, plan.axis) for v in (loss, *metrics))
+        wide[name] = g / b.state("run/scale").cast(t.dtype) if plan.scaled else g
+    return [loss, *metrics], wide
+
+
+def _added(b: _Builder, plan: Plan, outputs: Sequence[Value], found: Mapping[str, Value]) -> Half:
+    """The half that adds gradients to those that are there, and says whether all are finite."""
+    new: dict[str, Value] = {}
     for name, g in found.items():
         share = g if plan.accumulate == 1 else g * (1.0 / plan.accumulate)
         new[f"grads/{name}"] = share if share is g else b.state(f"grads/{name}") + share
-    finite = all_finite({"loss": loss, **new})
-    return b.done([loss, *metrics, finite], new)
-
-
-BUCKET = 1 << 20
-"""Elements that are reduced together: many small gradients take as long as their number of
-meetings."""
-
-
-def _mean(v: Value, axis: Axis) -> Value:
-    """The mean over the ranks of what has one; the rest stays that of the rank."""
-    return AllReduce.build(v, axis, "mean") if carries_derivative(v) else v
-
-
-def _means(values: Sequence[Value], axis: Axis) -> list[Value]:
-    """The means over the ranks, those of small tensors of one type together."""
-    means: dict[Value, Value] = {}
-    buckets: dict[str, list[Value]] = {}
-
-    def close(bucket: list[Value]) -> None:
-        flat = concat([v.flatten() for v in bucket]) if len(bucket) > 1 else bucket[0].flatten()
-        mean, at = _mean(flat, axis), 0
-        for v in bucket:
-            size = _size(v)
-            means[v] = mean.narrow(0, at, size).reshape(v.shape)
-            at += size
-        bucket.clear()
-
-    for v in values:
-        bucket = buckets.setdefault(v.dtype.name, [])
-        if bucket and sum(map(_size, bucket)) + _size(v) > BUCKET:
-            close(bucket)
-        bucket.append(v)
-    for bucket in buckets.values():
-        close(bucket)
-    return [means[v] for v in values]
-
-
-def _size(v: Value) -> int:
-    size = v.type.size
-    assert isinstance(size, int), "what is trained has a shape of numbers"
-    return size
+    return b.done([*outputs, all_finite({"loss": outputs[0], **new})], new)
 
 
 def common_start(plan: Plan) -> Graph:
-    """The params of the first rank, on all of them."""
-    assert plan.axis is not None
+    """The params of the first rank, on all of them, and the number of this one."""
+    assert plan.ranks is not None
     g = Graph(f"{plan.graph.name}_start")
     leaves = [g.input(name, t.shape, t.dtype) for name, t in plan.masters().items()]
-    g.set_outputs([Broadcast.build(v, plan.axis) for v in leaves])
+    axis = plan.ranks.axis
+    g.set_outputs([*(Broadcast.build(v, axis) for v in leaves), AxisIndex.build(axis)])
     return g
 
 
@@ -238,6 +240,8 @@ def _copied(source: Graph, env: dict[Value, Value]) -> list[Value]:
 
 def check_plan(plan: Plan) -> None:
     """GraphError and its kin for what cannot be trained."""
+    if plan.ranks is not None:
+        plan.ranks.check()
     graph, loss = plan.graph, plan.graph.outputs[0]
     where = loss.op.location if loss.op is not None else None
     if loss.type.size != 1 or not loss.dtype.is_float:

@@ -12,34 +12,28 @@ from rlx.base.frozen import frozen
 from rlx.base.mesh import Mesh
 from rlx.errors import (
     CheckpointError,
+    DTypeError,
     GraphError,
     NameError,
     NonFiniteError,
     OutOfMemoryError,
     RlxError,
     did_you_mean,
-    shown,
 )
 from rlx.ir.builders import located, public
 from rlx.ir.given import param_arrays
 from rlx.ir.graph import Graph
 from rlx.ir.location import caller
 from rlx.ir.pure import Uncopied
+from rlx.ops.rules import carries_derivative
 from rlx.optim import Optimizer
 from rlx.random import key_data
 from rlx.runtime.interrupts import Held, held
-from rlx.runtime.session import CompiledGraph, Session
+from rlx.runtime.session import Session
 from rlx.training import checkpoint
-from rlx.training.diagnosis import culprit
-from rlx.training.graphs import (
-    Clip,
-    Half,
-    Plan,
-    check_plan,
-    common_start,
-    gradient_half,
-    update_half,
-)
+from rlx.training.graphs import Clip, Plan, check_plan, common_start, update_half
+from rlx.training.halves import Run, gradients_of
+from rlx.training.ranks import ranks_of
 from rlx.training.state import State
 
 __all__ = ["LossScale", "StepResult", "TrainStep", "compile_training"]
@@ -98,6 +92,7 @@ def compile_training(
     session: Session | None = None,
     mesh: Mesh | None = None,
     axis: str = "data",
+    reproducible: bool = False,
 ) -> TrainStep:
     """Compile a graph whose first output is a loss into a step that trains its params.
 
@@ -114,6 +109,11 @@ def compile_training(
     gradients. The loss, and metrics of floats, are means over the ranks; all start from the params
     of the first one.
 
+    With ``reproducible`` losses and params are the same to the bit on 1, 2, 4 and 8 ranks, with or
+    without a mesh. The batch of all ranks is then 8 parts of the shapes of the graph, and each rank
+    gives as many of them in a call as every other, along the first axes of its arrays. It runs
+    them one after the other, and their gradients are added in a fixed binary tree.
+
     Raises ShapeError for a loss that is not one float, NameError for unknown names, GraphError for
     a param without a value.
     """
@@ -128,19 +128,29 @@ def compile_training(
     floats = [str(v.name) for v in graph.params if v.dtype.is_float]
     trained = tuple(floats if wrt is None else wrt)
     scaled = loss_scale is not None
-    if not (mesh is None or isinstance(mesh, Mesh)):
-        raise GraphError(f"compile_training: mesh is {shown(mesh)}, expected a Mesh")
-    together = None if mesh is None else mesh[axis]
-    plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key, together)
+    ranks = ranks_of(mesh, axis, reproducible)
+    plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key, ranks)
     check_plan(plan)
-    names = tuple(metrics) or graph.output_names[1:]
-    if len(names) != len(graph.outputs) - 1:
-        raise GraphError(
-            f"metrics names the outputs after the loss: {len(graph.outputs) - 1} of them, found"
-            f" {len(names)} names"
-        )
+    names = _metrics_of(plan, tuple(metrics) or graph.output_names[1:])
     return TrainStep(plan, names, loss_scale, {**graph.param_values, **(params or {})}, seed,
                      session or Session())  # fmt: skip
+
+
+def _metrics_of(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of the outputs after the loss."""
+    outputs = plan.graph.outputs[1:]
+    if len(names) != len(outputs):
+        raise GraphError(
+            f"metrics names the outputs after the loss: {len(outputs)} of them, found"
+            f" {len(names)} names"
+        )
+    for name, v in zip(names, outputs, strict=True):
+        if plan.ranks is not None and plan.ranks.parts and not carries_derivative(v):
+            raise DTypeError(
+                f"reproducible: metric {name!r} is {v.type}, and the parts of a batch have a mean"
+                " of floats alone; cast it to f32"
+            )
+    return names
 
 
 @public
@@ -164,13 +174,12 @@ class TrainStep(Uncopied):
         self._set_params(params)
         self.state["run/key"][...] = key_data(seed)
         self.state["run/scale"][...] = loss_scale.initial if loss_scale else 1.0
-        if plan.axis is not None:
+        self._rank = 0
+        if plan.ranks is not None:
             self._start_alike(session)
-        self._halves = gradient_half(plan), update_half(plan)
-        gradients, update = (_compiled(half, session) for half in self._halves)
-        for name, value in self.frozen.items():
-            gradients.set_param(name, value)
-        self._gradients, self._update = gradients, update
+            self.state["run/part"][...] = self._rank * plan.ranks.each
+        self._gradients = gradients_of(plan, session, self.frozen)
+        self._update = Run(update_half(plan), session)
         self._torn = ""  # by which error an update was ended in its middle
         self._inputs = [str(v.name) for v in plan.graph.inputs if v.name != plan.key]
 
@@ -191,10 +200,12 @@ class TrainStep(Uncopied):
                 self.state[f"ema/{name}"][...] = a
 
     def _start_alike(self, session: Session) -> None:
-        """Take the params of the first rank, and the averages, which begin as they do."""
+        """Take the params of the first rank, and the averages, which begin as they do; and note
+        which rank this one is."""
         names = self.plan.masters()
         start = session.compile(common_start(self.plan))
-        found = start.run({n: self.state[f"params/{n}"] for n in names})
+        *found, at = start.run({n: self.state[f"params/{n}"] for n in names})
+        self._rank = int(at)
         for name, value in zip(names, found, strict=True):
             self.state[f"params/{name}"][...] = value
             if self.plan.ema is not None:
@@ -258,23 +269,17 @@ class TrainStep(Uncopied):
         return StepResult(float(loss), dict(zip(self.metrics, metrics, strict=True)), updated)
 
     def _run_gradients(self, batch: Mapping[str, Any], interrupts: Held) -> list[Array]:
-        half = self._halves[0]
-        feeds = {**batch, **{n: self.state[n] for n in half.reads if n not in half.writes}}
         try:
             with interrupts.open():
-                return self._gradients.run_in_place(feeds, {n: self.state[n] for n in half.writes})
+                return self._gradients.run(batch, self.state)
         except BaseException as e:
             if not isinstance(e, GraphError) or e.partly_run:
                 self._go_back()  # it may have added up a part
             raise
 
     def _run_update(self) -> None:
-        half = self._halves[1]
         try:
-            self._update.run_in_place(
-                {n: self.state[n] for n in half.reads if n not in half.writes},
-                {n: self.state[n] for n in half.writes},
-            )
+            self._update.run({}, self.state)
         except RlxError as e:
             if e.partly_run or not isinstance(e, (GraphError, OutOfMemoryError)):
                 self._torn = type(e).__name__
@@ -334,9 +339,8 @@ class TrainStep(Uncopied):
 
     def _fail(self, batch: Mapping[str, Any]) -> NoReturn:
         """Say where nan or infinity came from, and go back to the last update."""
-        half, position = self._halves[0], self.position
-        old = {n: np.zeros_like(a) if n in half.writes else a for n, a in self.state.items()}
-        found = culprit(half.graph, {**batch, **{n: old[n] for n in half.reads}}, self.frozen)
+        position = self.position
+        found = self._gradients.culprit(batch, self.state)
         self._go_back()
         raise NonFiniteError(f"batch {position}: {found.message}", found.location)
 
@@ -362,9 +366,5 @@ class TrainStep(Uncopied):
 
     def _kept(self) -> list[str]:
         """The state that goes from one batch to the next: without gradients that are made anew."""
-        anew = self._halves[0].writes if self.plan.accumulate == 1 else ()
-        return [n for n in self.state if n not in anew]
-
-
-def _compiled(half: Half, session: Session) -> CompiledGraph:
-    return session.compile(half.graph, donate=half.donate)
+        anew = self._gradients.writes if self.plan.accumulate == 1 else ()
+        return [n for n in self.state if n not in (*anew, "run/part")]

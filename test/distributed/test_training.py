@@ -12,6 +12,7 @@ from rlx.distributed import run_threads
 from rlx.errors import GraphError, RlxError
 from rlx.ops.collective.base import Collective
 from rlx.training.graphs import Plan, gradient_half
+from rlx.training.ranks import Ranks
 
 BATCH, STEPS = 32, 20
 
@@ -81,7 +82,9 @@ def test_accumulated_batches() -> None:
 
 
 def test_small_gradients_are_reduced_together() -> None:
-    plan = Plan(model(8), rlx.optim.SGD(lr=0.1), ("w0", "b0", "w1"), axis=rlx.Mesh(data=2)["data"])
+    plan = Plan(
+        model(8), rlx.optim.SGD(lr=0.1), ("w0", "b0", "w1"), ranks=Ranks(rlx.Mesh(data=2)["data"])
+    )
     found = [n for n in gradient_half(plan).graph.nodes() if isinstance(n, Collective)]
     assert len(found) == 3  # the gradients, the loss and the metric
 
