@@ -202,7 +202,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
         assert written == text(), f"docs/{name} is old: run tools/make_docs.py"
 
 
-@pytest.mark.parametrize("name", ["autodiff", "devices", "fourier", "linalg", "splat"])
+@pytest.mark.parametrize("name", ["autodiff", "devices", "fourier", "linalg", "sparse", "splat"])
 def test_the_examples_of_a_page_run(name: str) -> None:
     page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
@@ -262,7 +262,7 @@ def test_no_page_has_examples_that_nothing_runs() -> None:
     run_as_programs = {n for n in with_python if n.startswith(("tutorials/", "howto/"))}
     others = {
         "autodiff", "devices", "distributed", "extending", "fourier", "linalg", "llm", "serving",
-        "splat", "training",
+        "sparse", "splat", "training",
     }  # fmt: skip
     assert with_python - others - run_as_programs - set(FRAGMENTS) == {"jax", "onnx", "torch"}, (
         "which need other packages"

@@ -108,7 +108,7 @@ def test_solvers(transposed: bool) -> None:
     m, feeds = csr(g, a)
     v = g.input("b", [25], "f64")
     x, rounds = sparse.cg(m, v, tol=1e-10)
-    z = sparse.lu_solve(m, v)
+    z = sparse.lu_solve(m, v, method="superlu")
     weight = g.input("w", [25], "f64")
     slopes = ad.grad((z * weight).sum(), [m.data, v])
     tangent = ad.jvp([z], [m.data, v], [m.data, v])[0]
@@ -130,7 +130,7 @@ def test_solvers(transposed: bool) -> None:
 def test_a_singular_matrix_is_a_fault() -> None:
     g = rlx.Graph("singular")
     m, feeds = csr(g, np.eye(4))
-    g.set_outputs([sparse.lu_solve(m, g.input("b", [4], "f64"))])
+    g.set_outputs([sparse.lu_solve(m, g.input("b", [4], "f64"), method="superlu")])
     feeds |= {"b": np.ones(4), "data": np.array([1.0, 0, 1, 1])}
     for device in ("cpu", "interpret"):
         with pytest.raises(FaultError, match="singular"):
@@ -194,6 +194,6 @@ def test_without_scipy(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "scipy.sparse", None)
     g = rlx.Graph("no scipy")
     m, feeds = csr(g, np.eye(2))
-    g.set_outputs([sparse.lu_solve(m, g.input("b", [2], "f64"))])
+    g.set_outputs([sparse.lu_solve(m, g.input("b", [2], "f64"), method="superlu")])
     with pytest.raises(RlxError, match="pip install scipy"):
         rlx.Session("interpret").compile(g).run({**feeds, "b": np.ones(2)})

@@ -19,7 +19,7 @@ from rlx.ir.value import Value
 from rlx.sparse.kernels import FAULTS, at_kernel, back_kernel, times_kernel
 from rlx.types import TensorType, f32, f64, i64
 
-__all__ = ["at", "back", "solve", "times"]
+__all__ = ["at", "back", "check_system", "solve", "times"]
 
 Cotangents = tuple[Value | None, ...]
 
@@ -38,11 +38,29 @@ def _pattern(
         raise ShapeError(f"{what}: a matrix of {rows} x {cols} has no {indices.shape[0]} entries")
 
 
-def _product(what: str, d: TensorType, indices: TensorType, x: TensorType, length: int) -> None:
+def _data(what: str, d: TensorType, indices: TensorType, x: TensorType) -> None:
     if d.shape != indices.shape or d.dtype is not x.dtype:
         raise ShapeError(f"{what}: data is {d}, expected {x.dtype}{list(indices.shape)}")
+
+
+def _product(what: str, d: TensorType, indices: TensorType, x: TensorType, length: int) -> None:
+    _data(what, d, indices, x)
     if x.rank != 2 or x.shape[0] != length:
         raise ShapeError(f"{what}: the operand is {x}, expected {length} rows")
+
+
+def check_system(
+    what: str,
+    d: TensorType,
+    indices: TensorType,
+    indptr: TensorType,
+    b: TensorType,
+    rows: int,
+    cols: int,
+) -> None:
+    """DTypeError or ShapeError for a system whose parts do not fit each other."""
+    _pattern(what, b, indices, indptr, rows, cols)
+    _data(what, d, indices, b)
 
 
 def _infer_times(
@@ -183,7 +201,7 @@ def solve(
         from scipy.sparse.linalg import splu
     except ImportError:
         raise UnsupportedError(
-            "sparse.lu_solve needs the package scipy: pip install scipy"
+            'sparse.lu_solve by "superlu" needs the package scipy: pip install scipy'
         ) from None
     rows = _entries(indices, indptr, n, n)
     if not n:
