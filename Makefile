@@ -6,6 +6,9 @@ ifneq (,$(filter C POSIX,$(LC_ALL)))
 export LC_ALL := C.UTF-8
 endif
 
+# The tests start a great many processes, and each would compile all of rlx to bytecode anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
