@@ -22,6 +22,16 @@ from rlx.errors import GraphError, ShapeError
 from rlx.ir.builders import located
 from rlx.ir.lift import lift
 from rlx.ir.value import Value
+from rlx.linalg.matrix_functions import (
+    diag_set,
+    diagonal,
+    expm,
+    kron,
+    logdet,
+    polar,
+    sqrtm,
+    trace,
+)
 from rlx.ops.linalg.cholesky import Cholesky
 from rlx.ops.linalg.common import LinearAlgebra, eye
 from rlx.ops.linalg.eigh import Eigh, Eigvalsh
@@ -37,9 +47,14 @@ from rlx.types import i64
 __all__ = [
     "cholesky",
     "det",
+    "diag_set",
+    "diagonal",
     "eigh",
     "eigvalsh",
+    "expm",
     "inv",
+    "kron",
+    "logdet",
     "lstsq",
     "lu",
     "matrix_norm",
@@ -47,11 +62,14 @@ __all__ = [
     "matrix_rank",
     "norm",
     "pinv",
+    "polar",
     "qr",
     "slogdet",
     "solve",
+    "sqrtm",
     "svd",
     "svdvals",
+    "trace",
     "triangular_solve",
     "vector_norm",
 ]
