@@ -13,6 +13,13 @@ nanobind_add_module(_native NB_STATIC NOMINSIZE
   ${native}/communicator_bindings.cpp
   ${native}/signatures.cpp
   ${native}/function_bindings.cpp
+  ${native}/pjrt/buffers.cpp
+  ${native}/pjrt/client.cpp
+  ${native}/pjrt/events.cpp
+  ${native}/pjrt/executables.cpp
+  ${native}/pjrt/pjrt_bindings.cpp
+  ${native}/pjrt/table.cpp
+  ${native}/pjrt/transfers.cpp
   ${native}/result_array.cpp
   ${native}/signals.cpp)
 target_link_libraries(_native PRIVATE rlx_runtime)

@@ -380,6 +380,31 @@ again = rlx.from_stablehlo(exported.mlir_module_serialized)
 assert [v.name for v in again.inputs] == [v.name for v in graph.inputs]
 ```
 
+## JAX programs as they are
+
+With `JAX_PLATFORMS=rlx` a program that knows nothing of RLX runs on it:
+
+```sh
+pip install 'rlx[compile]' jax
+JAX_PLATFORMS=rlx python program.py          # rlx,cpu keeps JAX's own CPU backend beside it
+```
+
+JAX lowers as it does for CPUs, and calls RLX through PJRT, its interface for devices: `jit`,
+`grad`, `vmap`, `scan`, `jax.random`, `jax.numpy.linalg` and what is built on them compile and run
+here. There is one device, `jax.devices()[0]`, of the platform `rlx`. NumPy arrays are read where
+they lie if they are contiguous, and results are NumPy arrays without a copy. An argument of
+`donate_argnums` becomes the memory of a result, unless somebody else still has it. A call runs to
+its end in the thread that makes it. Where the variable does not name RLX, JAX is as it was.
+
+A program that cannot be compiled is a `JaxRuntimeError` with the code `UNIMPLEMENTED`, which
+lists all ops and custom calls that are missing. What differs from JAX's CPU backend:
+
+- a matrix that is not positive definite, or singular in `solve`, is an error of the call, not
+  nan;
+- callbacks into Python under `jit` (`pure_callback`, `io_callback`, `debug.print`), several
+  devices, layouts other than rows, element types of fewer than 8 bits and floats of 8,
+  `np.from_dlpack`, and non-symmetric eigenvalues (`eig`, `schur`, `hessenberg`) are refused.
+
 ## What is refused
 
 All ops without a row at once, with how often they are used and the lines; symbolic shapes of

@@ -45,7 +45,7 @@ one of the params with these indices (0 is the first param) was set anew. Prolog
 packed memory, the error record, params and constants.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
@@ -115,6 +115,19 @@ def cpu_features() -> frozenset[str]:
 def dlpack_capsule(managed: int) -> Any:
     """A capsule with the DLManagedTensor at an address, which it releases unless somebody takes
     it."""
+
+def pjrt_api(
+    *,
+    compile: Callable[[bytes, str], Any],
+    version: str,
+    current: Sequence[int],
+    minimum: Sequence[int],
+) -> Any:
+    """The functions of PJRT (PJRT_Api) in a capsule called `pjrt_c_api`; the first call decides.
+
+    `compile` takes a module's bytes and the word for its format, and gives an object with the
+    fields of `rlx.frontends.pjrt.programs.Program`, or an error's number of PJRT and its message.
+    `version` is RLX's, `current` and `minimum` are versions of StableHLO."""
 
 def trim_heap() -> None:
     """Give the free pages of the C heap back to the system, where the C library keeps them."""

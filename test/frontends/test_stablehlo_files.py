@@ -342,7 +342,7 @@ REFUSED = {
     ),
     "an unknown call": (
         program(f"%r = stablehlo.custom_call @f(%a) : ({F}) -> {F}", F, F),
-        UnsupportedError, "custom_call: of 'f', which only its library knows",
+        UnsupportedError, "stablehlo.custom_call of 'f' x 1",
     ),
     "a dynamic dim": (
         program("%r = stablehlo.negate %a : tensor<?xf32>", "tensor<?xf32>", "tensor<?xf32>"),

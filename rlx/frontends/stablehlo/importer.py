@@ -12,6 +12,7 @@ from rlx._mlir import ir
 from rlx.errors import ModelError
 from rlx.frontends.common.missing import MissingOps
 from rlx.frontends.stablehlo.node import ROWS, Node, place, title, type_of
+from rlx.frontends.stablehlo.rows.custom import is_known
 from rlx.ir.graph import Graph
 from rlx.ir.location import located
 from rlx.ir.value import Value
@@ -46,7 +47,7 @@ class Importer:
     def graph(self, names: Sequence[str] | None) -> Graph:
         """The graph of the function ``main``, or of the only one."""
         main = self._main()
-        self._refuse_missing()
+        self.refuse_missing()
         block = main.regions[0].blocks[0]
         graph = Graph(self.name)
         given = list(names) if names is not None else _argument_names(block.arguments)
@@ -77,14 +78,37 @@ class Importer:
             )
         return public[0]
 
-    def _refuse_missing(self) -> None:
+    def argument_types(self) -> list[TensorType]:
+        """The types of what the function ``main`` takes."""
+        return [type_of(a.type) for a in self._main().regions[0].blocks[0].arguments]
+
+    def result_types(self) -> list[Any]:
+        """MLIR's types of what it gives."""
+        return list(
+            ir.FunctionType(ir.TypeAttr(self._main().attributes["function_type"]).value).results
+        )
+
+    def argument_attributes(self) -> list[Any]:
+        """What is said of each of its arguments, by name."""
+        main = self._main()
+        count = len(main.regions[0].blocks[0].arguments)
+        if "arg_attrs" not in main.attributes:
+            return [{}] * count
+        return [ir.DictAttr(a) for a in ir.ArrayAttr(main.attributes["arg_attrs"])]
+
+    def refuse_missing(self) -> None:
+        """UnsupportedError that lists all ops without a row."""
         missing = MissingOps("ops of StableHLO", "docs/jax.md says what is read")
 
         def visit(op: Any) -> ir.WalkResult:
-            name = title(op)
-            if not (name in ROWS or name in _ENDS or name in ("func.func", "builtin.module")):
+            name, called = title(op), str(op.name)
+            known = name in ROWS or name in _ENDS or name in ("func.func", "builtin.module")
+            if name == "custom_call":
+                target = str(ir.StringAttr(op.attributes["call_target_name"]).value)
+                known, called = is_known(target), f"{called} of {target!r}"
+            if not known:
                 found = place(op.location)
-                missing.add(str(op.name), f"{found[0]}:{found[1]}" if found else "")
+                missing.add(called, f"{found[0]}:{found[1]}" if found else "")
             return ir.WalkResult.ADVANCE
 
         for f in self.functions.values():

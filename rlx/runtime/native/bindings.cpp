@@ -18,6 +18,7 @@
 #include "function_bindings.h"
 #include "gil.h"
 #include "held_bytes.h"
+#include "pjrt/pjrt_bindings.h"
 #include "py_program.h"
 #include "result_array.h"
 #include "signals.h"
@@ -318,6 +319,7 @@ NB_MODULE(_native, module) {
   module.attr("FAULT_LOOP_LIMIT") = kFaultLoopLimit;
   bind_functions(module);
   bind_communicators(module);
+  bind_pjrt(module);
   bind_result_memory(module);
   bind_classes(module);
 }

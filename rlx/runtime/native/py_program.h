@@ -94,6 +94,7 @@ class PyProgram {
   }
 
   const Schedule& schedule() const { return program_.schedule(); }
+  Program& program() { return program_; }
 
   nb::tuple run_slots(const nb::args& inputs) {
     Call call(*this);

@@ -13,7 +13,7 @@ from rlx.ir.value import Value
 from rlx.ops.linalg.triangular import TriangularSolve
 from rlx.ops.movement.constant import Constant
 
-__all__: list[str] = []
+__all__ = ["is_known"]
 
 _MARKS = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement")
 _NAMED = {"mhlo.erf": "chlo.erf", "mhlo.topk": "chlo.top_k"}
@@ -26,11 +26,19 @@ def _custom_call(n: Node) -> Result:
         return n.x
     if target in _NAMED:
         return ROWS[_NAMED[target]](n if target == "mhlo.erf" else n.inner("mhlo.attributes"))
-    routine = target.removeprefix("lapack_").removeprefix("blas_").removesuffix("_ffi")
-    known = _ROUTINES.get(routine[1:]) if target.endswith("_ffi") else None
-    if known is None:
-        raise n.refuse(f"of {target!r}, which only its library knows")
+    known = _routine(target)
+    assert known is not None, "refuse_missing has seen to it"
     return known(n)
+
+
+def is_known(target: str) -> bool:
+    """Whether there is a row for calls of a function of this name."""
+    return target in _MARKS or target in _NAMED or _routine(target) is not None
+
+
+def _routine(target: str) -> Callable[[Node], Sequence[Value]] | None:
+    routine = target.removeprefix("lapack_").removeprefix("blas_").removesuffix("_ffi")
+    return _ROUTINES.get(routine[1:]) if target.endswith("_ffi") else None
 
 
 def _letter(n: Node, name: str) -> str:
