@@ -40,6 +40,11 @@ def where(kept: Any) -> int:
     return ctypes.addressof(kept)
 
 
+def text_at(data: bytes) -> int | None:
+    """The address of bytes, which the caller keeps."""
+    return ctypes.cast(ctypes.c_char_p(data), ctypes.c_void_p).value
+
+
 def buffer(a: np.ndarray[Any, Any], semantics: str = "kImmutableOnlyDuringCall") -> tuple[int, int]:
     """A buffer of an array, and the event of the array being free again."""
     kept, strides = dims(a.shape), dims(a.strides)
@@ -76,8 +81,8 @@ def ready(event: int) -> bool:
 def compiled(text: str, form: bytes = b"mlir") -> int:
     data = text.encode()
     program = struct("PJRT_Program")(
-        code=ctypes.cast(data, ctypes.c_void_p).value, code_size=len(data),
-        format=ctypes.cast(form, ctypes.c_void_p).value, format_size=len(form),
+        code=text_at(data), code_size=len(data),
+        format=text_at(form), format_size=len(form),
     )  # fmt: skip
     return API.call("Client_Compile", client=CLIENT, program=where(program)).executable
 
@@ -279,7 +284,7 @@ def test_events_of_the_caller() -> None:
     assert not ready(event)
     message = b"lost"
     API.call("Event_Set", event=event, error_code=INTERNAL, error_message_size=4,
-             error_message=ctypes.cast(message, ctypes.c_void_p).value)  # fmt: skip
+             error_message=text_at(message))  # fmt: skip
     assert ready(event)
     with pytest.raises(PjrtError, match="lost"):
         API.call("Event_Await", event=event)

@@ -41,9 +41,9 @@ def mlp_trained(rng: np.random.Generator) -> Any:
         value, slopes = jax.value_and_grad(loss)(p)
         return value, jax.tree.map(lambda a, d: a - 0.1 * d, p, slopes)
 
-    for _ in range(3):
-        value, p = step(p)
-    return value, p
+    for _ in range(2):
+        _, p = step(p)
+    return step(p)
 
 
 @program
@@ -65,7 +65,8 @@ def transformer_under_scan(rng: np.random.Generator) -> Any:
 
 @program
 def conv_net(rng: np.random.Generator) -> Any:
-    x, kernels = drawn(rng, 2, 12, 12, 3), (drawn(rng, 3, 3, 3, 8) / 5, drawn(rng, 3, 3, 8, 4) / 8)
+    x: Any = drawn(rng, 2, 12, 12, 3)
+    kernels = (drawn(rng, 3, 3, 3, 8) / 5, drawn(rng, 3, 3, 8, 4) / 8)
     conv = partial(lax.conv_general_dilated, dimension_numbers=("NHWC", "HWIO", "NHWC"))
 
     def net(kernels: Any) -> Any:

@@ -93,10 +93,9 @@ class Api:
         """Call a function by its name without ``PJRT_``; PjrtError if it fails."""
         args = struct(f"PJRT_{name}_Args")(**given)
         args.struct_size = ctypes.sizeof(args)
-        function = ctypes.CFUNCTYPE(ctypes.c_void_p, ctypes.c_void_p)(
-            self.functions[f"PJRT_{name}"]
-        )
-        error = function(ctypes.addressof(args))
+        address, kind = self.functions[f"PJRT_{name}"], ctypes.CFUNCTYPE(*[ctypes.c_void_p] * 2)
+        assert address is not None, name
+        error = kind(address)(ctypes.addressof(args))
         if error and name not in ("Error_Destroy", "Error_Message"):
             said = self.call("Error_Message", error=error)
             code = self.call("Error_GetCode", error=error).code
