@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from rlx.base.frozen import frozen
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
 from rlx.ir.builders import located
+from rlx.ir.graph import Graph
+from rlx.ir.op import Op
 from rlx.ir.value import Value
 from rlx.optim.schedules import Schedule, as_schedule
 from rlx.types import DType, TensorType, i64
@@ -95,6 +97,31 @@ class Optimizer(ABC):
             new_params[name], after = self.apply(name, p, grads[name], mine, moments[p.dtype])
             new_state |= {f"{slot}/{name}": v for slot, v in after.items()}
         return new_params, new_state
+
+    def mixing(self, name: str, t: TensorType) -> str:
+        """Which op makes an update of a param of a type more than an update of each element by
+        itself, in any shape; "" if none does."""
+        if any(kept.shape not in ((), t.shape) for kept in self.slots(name, t).values()):
+            return "a slot of another shape"
+        ops, flat = (self._ops(name, u) for u in (t, TensorType((t.size,), t.dtype)))
+        if [op.name for op in ops] != [op.name for op in flat]:
+            return "other ops for another shape"
+        shaped = {v for op in ops for v in op.present if v.op is None and v.type == t}
+        for op in ops:
+            if any(v in shaped for v in op.present):
+                if not op.pointwise:
+                    return op.name.partition(".")[2]
+                shaped |= set(op.results)
+        return ""
+
+    def _ops(self, name: str, t: TensorType) -> list[Op]:
+        """The ops of an update of one param."""
+        g = Graph("update")
+        p, grad = g.input("param", t.shape, t.dtype), g.input("grad", t.shape, t.dtype)
+        kept = {n: g.input(n, s.shape, s.dtype) for n, s in self.state({name: t}).items()}
+        after, state = self.update({name: p}, {name: grad}, kept)
+        g.set_outputs([*after.values(), *state.values()])
+        return list(g.nodes())
 
     @located
     def at(self, count: Value, dtype: DType) -> At:

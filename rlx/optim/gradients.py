@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import reduce
 
 from rlx.base.frozen import frozen
@@ -12,7 +12,7 @@ from rlx.ir.value import Value
 from rlx.optim.base import check_float, check_part, matching
 from rlx.types import f32
 
-__all__ = ["ClipNorm", "ClipValue", "all_finite", "ema", "global_norm"]
+__all__ = ["ClipNorm", "ClipValue", "all_finite", "ema", "global_norm", "sum_of_squares"]
 
 
 @public
@@ -27,7 +27,11 @@ class ClipNorm:
         located(check_float)("limit", self.limit, above=0)
 
     def __call__(self, grads: Mapping[str, Value]) -> dict[str, Value]:
-        scale = (self.limit / (global_norm(grads) + 1e-6)).minimum(1.0)
+        return self.scaled(grads, global_norm(grads))
+
+    def scaled(self, grads: Mapping[str, Value], norm: Value) -> dict[str, Value]:
+        """The gradients, some of those whose global norm is ``norm``, a scalar."""
+        scale = (self.limit / (norm + 1e-6)).minimum(1.0)
         return {name: g * scale.cast(g.dtype) for name, g in grads.items()}
 
 
@@ -50,8 +54,13 @@ def global_norm(grads: Mapping[str, Value]) -> Value:
     """The root of the sum of the squares of all elements, a scalar of f32 or of f64."""
     if not grads:
         raise GraphError("a norm of no gradients at all")
-    wide = [g if g.dtype.bits > 32 else g.cast(f32) for g in grads.values()]
-    return reduce(_add, [(g * g).sum() for g in wide]).sqrt()
+    return sum_of_squares(list(grads.values())).sqrt()
+
+
+def sum_of_squares(values: Sequence[Value]) -> Value:
+    """The sum of the squares of all elements of one tensor or more, in f32 or f64."""
+    wide = [v if v.dtype.bits > 32 else v.cast(f32) for v in values]
+    return reduce(_add, [(v * v).sum() for v in wide])
 
 
 @located

@@ -537,6 +537,13 @@ class CompiledGraph(Uncopied):
         return self._variants.conditions if self._variants else []
 
     @property
+    def arena_bytes(self) -> int:
+        """The most bytes that a call keeps between kernels on a CPU, of the sizes that there were;
+        0 if there were none."""
+        variants = [getattr(e, "variant", None) for e in self._bound.values()]
+        return max((int(v.arena_bytes) for v in variants if v is not None), default=0)
+
+    @property
     def signature(self) -> tuple[list[tuple[str, TensorType]], list[TensorType]]:
         """The inputs by name, and the outputs, with their types."""
         inputs = [v.type for v in self._graph.inputs]

@@ -29,14 +29,14 @@ from rlx.ir.value import Value
 from rlx.ops.collective.exchange import AxisIndex, Broadcast
 from rlx.ops.movement.movement import zeros
 from rlx.ops.pointwise.cast import widened
-from rlx.optim import Optimizer, all_finite, ema
+from rlx.optim import ClipNorm, ClipValue, Optimizer, all_finite, ema
 from rlx.random import fold_in
 from rlx.training.ranks import Ranks
 from rlx.types import TensorType, f32, i64, u32
 
 __all__ = [
     "Clip", "Half", "Plan", "check_plan", "common_start", "gradient_half", "mean_half", "part_half",
-    "sum_half", "update_half",
+    "sum_half", "update_half", "whole_of",
 ]  # fmt: skip
 
 RUN = {
@@ -82,14 +82,27 @@ class Plan:
             for n in self.trained
         }
 
-    def state(self) -> dict[str, TensorType]:
-        """The types of the state by name."""
+    @property
+    def zero(self) -> int:
+        """What a rank holds slices of: 0: of nothing, 1: of all but params, 3: of all."""
+        return 0 if self.ranks is None else self.ranks.zero
+
+    def slices(self) -> dict[str, TensorType]:
+        """The types of what this rank updates of each param."""
         masters = self.masters()
-        found = {f"params/{n}": t for n, t in masters.items()}
-        found |= {f"grads/{n}": t for n, t in masters.items()}
-        found |= {f"optimizer/{n}": t for n, t in self.optimizer.state(masters).items()}
+        if self.ranks is None or not self.zero:
+            return masters
+        return {n: self.ranks.slice_of(t) for n, t in masters.items()}
+
+    def state(self, whole: bool = False) -> dict[str, TensorType]:
+        """The types of the state by name; ``whole``, of what all ranks hold together."""
+        masters = self.masters()
+        own = masters if whole else self.slices()
+        found = {f"params/{n}": t for n, t in (own if self.zero == 3 else masters).items()}
+        found |= {f"grads/{n}": t for n, t in own.items()}
+        found |= {f"optimizer/{n}": t for n, t in self.optimizer.state(own).items()}
         if self.ema is not None:
-            found |= {f"ema/{n}": t for n, t in masters.items()}
+            found |= {f"ema/{n}": t for n, t in own.items()}
         if self.ranks is not None:
             found["run/part"] = TensorType((), i64)
         return found | RUN
@@ -140,7 +153,8 @@ def gradient_half(plan: Plan) -> Half:
     b = _Builder(plan, "gradients")
     outputs, found = _of_a_batch(b, plan)
     if plan.ranks is not None:
-        found = dict(zip(found, plan.ranks.means(list(found.values())), strict=True))
+        means = plan.ranks.means(list(found.values()), cut=bool(plan.zero))
+        found = dict(zip(found, means, strict=True))
         outputs = [plan.ranks.mean(v) for v in outputs]
     return _added(b, plan, outputs, found)
 
@@ -162,10 +176,12 @@ def mean_half(plan: Plan, types: Mapping[str, TensorType]) -> Half:
     """As ``gradient_half``, from the sums over the parts of each rank."""
     assert plan.ranks is not None
     b = _Builder(plan, "means", {**plan.state(), **types})
-    means = plan.ranks.means([b.state(n) for n in types])
-    outputs, masters = plan.graph.outputs, plan.masters()
-    own = [m.cast(v.dtype) for v, m in zip(outputs, means, strict=False)]
-    return _added(b, plan, own, dict(zip(masters, means[len(own) :], strict=True)))
+    sums, outputs = [b.state(n) for n in types], plan.graph.outputs
+    count = len(outputs)
+    means = plan.ranks.means(sums[:count])
+    own = [m.cast(v.dtype) for v, m in zip(outputs, means, strict=True)]
+    found = plan.ranks.means(sums[count:], cut=bool(plan.zero))
+    return _added(b, plan, own, dict(zip(plan.masters(), found, strict=True)))
 
 
 def _of_a_batch(b: _Builder, plan: Plan) -> tuple[list[Value], dict[str, Value]]:
@@ -177,12 +193,14 @@ def _of_a_batch(b: _Builder, plan: Plan) -> tuple[list[Value], dict[str, Value]]
             env[v] = key if plan.ranks is None else fold_in(key, b.state("run/part"))
         else:
             env[v] = b.graph.input(str(v.name), v.shape, v.dtype)
+    trained = [v for v in source.params if v.name in plan.trained]
+    own = [b.state(f"params/{v.name}").cast(v.dtype) for v in trained]
+    if plan.ranks is not None and plan.zero == 3:
+        own = plan.ranks.whole(own, [v.type for v in trained])
+    env |= zip(trained, own, strict=True)
     for v in source.params:
-        name = str(v.name)
-        if name in plan.trained:
-            env[v] = b.state(f"params/{name}").cast(v.dtype)
-        else:
-            env[v] = b.graph.param(name, v.shape, v.dtype)
+        if v not in env:
+            env[v] = b.graph.param(str(v.name), v.shape, v.dtype)
     by = {str(v.name): env[v] for v in source.params if v.name in plan.trained}
     loss, *metrics = _copied(source, env)
     scaled = loss.cast(f32) * b.state("run/scale") if plan.scaled else loss
@@ -200,7 +218,10 @@ def _added(b: _Builder, plan: Plan, outputs: Sequence[Value], found: Mapping[str
     for name, g in found.items():
         share = g if plan.accumulate == 1 else g * (1.0 / plan.accumulate)
         new[f"grads/{name}"] = share if share is g else b.state(f"grads/{name}") + share
-    return b.done([*outputs, all_finite({"loss": outputs[0], **new})], new)
+    finite = all_finite({"loss": outputs[0], **new})
+    if plan.ranks is not None and plan.zero:
+        finite = plan.ranks.all(finite)
+    return b.done([*outputs, finite], new)
 
 
 def common_start(plan: Plan) -> Graph:
@@ -217,12 +238,16 @@ def update_half(plan: Plan) -> Half:
     """New params and a new state of the optimiser from the gradients."""
     b = _Builder(plan, "update")
     params = {n: b.state(f"params/{n}") for n in plan.trained}
+    if plan.ranks is not None and plan.zero == 1:
+        params = {n: plan.ranks.own(v) for n, v in params.items()}
     grads = {n: b.state(f"grads/{n}") for n in plan.trained}
-    types = plan.optimizer.state(plan.masters())
+    types = plan.optimizer.state(plan.slices())
     state = {n: b.state(f"optimizer/{n}") for n in types}
-    clipped = grads if plan.clip is None else plan.clip(grads)
-    after, kept = plan.optimizer.update(params, clipped, state)
+    after, kept = plan.optimizer.update(params, _clipped(plan, grads), state)
     new = {f"params/{n}": v for n, v in after.items()}
+    if plan.ranks is not None and plan.zero == 1:
+        whole = plan.ranks.whole(list(after.values()), list(plan.masters().values()))
+        new = dict(zip(new, whole, strict=True))
     new |= {f"optimizer/{n}": v for n, v in kept.items()}
     if plan.ema is not None:
         averages = ema({n: b.state(f"ema/{n}") for n in params}, after, plan.ema)
@@ -230,6 +255,25 @@ def update_half(plan: Plan) -> Half:
     if plan.accumulate > 1:
         new |= {f"grads/{n}": zeros(g.shape, g.dtype) for n, g in grads.items()}
     return b.done([], new)
+
+
+def _clipped(plan: Plan, grads: dict[str, Value]) -> dict[str, Value]:
+    if plan.clip is None:
+        return grads
+    apart = plan.ranks is not None and (plan.ranks.parts or plan.ranks.zero)
+    if apart and isinstance(plan.clip, ClipNorm | ClipValue):
+        assert plan.ranks is not None
+        return plan.ranks.clipped(plan.clip, grads)
+    return plan.clip(grads)
+
+
+def whole_of(plan: Plan, prefix: str) -> Graph:
+    """What the ranks have slices of, under a prefix of the state, on all of them."""
+    assert plan.ranks is not None
+    g = Graph(f"{plan.graph.name}_whole")
+    slices = [g.input(f"{prefix}/{n}", t.shape, t.dtype) for n, t in plan.slices().items()]
+    g.set_outputs(plan.ranks.whole(slices, list(plan.masters().values())))
+    return g
 
 
 def _copied(source: Graph, env: dict[Value, Value]) -> list[Value]:
@@ -240,8 +284,6 @@ def _copied(source: Graph, env: dict[Value, Value]) -> list[Value]:
 
 def check_plan(plan: Plan) -> None:
     """GraphError and its kin for what cannot be trained."""
-    if plan.ranks is not None:
-        plan.ranks.check()
     graph, loss = plan.graph, plan.graph.outputs[0]
     where = loss.op.location if loss.op is not None else None
     if loss.type.size != 1 or not loss.dtype.is_float:
@@ -259,6 +301,8 @@ def check_plan(plan: Plan) -> None:
             raise DTypeError(f"param {name!r} is {types[name]}, and only floats are trained")
     if not plan.trained:
         raise GraphError(f"graph {graph.name!r} has no params that could be trained")
+    if plan.ranks is not None:
+        plan.ranks.check(plan.optimizer, plan.clip, plan.masters())
     if plan.key is not None:
         keys = {str(v.name): v.type for v in graph.inputs}
         if keys.get(plan.key) != TensorType((2,), u32):

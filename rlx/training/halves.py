@@ -39,6 +39,10 @@ class Run:
         """The state that it writes."""
         return self.half.writes
 
+    def arena(self) -> int:
+        """The bytes that it keeps between kernels in a call, of the sizes that there were."""
+        return self.compiled.arena_bytes
+
     def run(self, batch: Mapping[str, Any], state: Arrays) -> list[Array]:
         """Run on other inputs and the state, in place; the outputs that are no state."""
         half = self.half
@@ -77,6 +81,10 @@ class InParts:
     def _cut(self, batch: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         inputs = [v for v in self.plan.graph.inputs if str(v.name) != self.plan.key]
         return cut(batch, inputs, self.parts)
+
+    def arena(self) -> int:
+        """The most bytes that its graphs keep between kernels in a call."""
+        return max(run.arena() for run in (self._part, self._add, self._mean))
 
     def run(self, batch: Mapping[str, Any], state: Arrays) -> list[Array]:
         """The means over the parts of all ranks."""

@@ -29,9 +29,9 @@ from rlx.ops.rules import carries_derivative
 from rlx.optim import Optimizer
 from rlx.random import key_data
 from rlx.runtime.interrupts import Held, held
-from rlx.runtime.session import Session
+from rlx.runtime.session import CompiledGraph, Session
 from rlx.training import checkpoint
-from rlx.training.graphs import Clip, Plan, check_plan, common_start, update_half
+from rlx.training.graphs import Clip, Plan, check_plan, common_start, update_half, whole_of
 from rlx.training.halves import Run, gradients_of
 from rlx.training.ranks import ranks_of
 from rlx.training.state import State
@@ -93,6 +93,7 @@ def compile_training(
     mesh: Mesh | None = None,
     axis: str = "data",
     reproducible: bool = False,
+    zero: int = 0,
 ) -> TrainStep:
     """Compile a graph whose first output is a loss into a step that trains its params.
 
@@ -114,26 +115,34 @@ def compile_training(
     gives as many of them in a call as every other, along the first axes of its arrays. It runs
     them one after the other, and their gradients are added in a fixed binary tree.
 
+    With ``zero`` 1 each rank keeps a slice of the gradients and of the optimiser's state, with 3
+    also of the params, which are gathered in each step (ZeRO: Rajbhandari et al., 2020). It takes
+    an optimiser that updates each element by itself.
+
     Raises ShapeError for a loss that is not one float, NameError for unknown names, GraphError for
     a param without a value.
     """
+    _check_arguments(graph, optimizer, accumulate)
+    graph.nodes()
+    graph = graph.snapshot()
+    floats = [str(v.name) for v in graph.params if v.dtype.is_float]
+    trained = tuple(floats if wrt is None else wrt)
+    scaled = loss_scale is not None
+    ranks = ranks_of(mesh, axis, reproducible, zero)
+    plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key, ranks)
+    check_plan(plan)
+    names = _metrics_of(plan, tuple(metrics) or graph.output_names[1:])
+    return TrainStep(plan, names, loss_scale, {**graph.param_values, **(params or {})}, seed,
+                     session or Session())  # fmt: skip
+
+
+def _check_arguments(graph: Any, optimizer: Any, accumulate: Any) -> None:
     if not isinstance(graph, Graph):
         raise GraphError(f"compile_training takes a Graph, found a {type(graph).__name__}")
     if not isinstance(optimizer, Optimizer):
         raise GraphError(f"an optimiser of rlx.optim is expected, found {optimizer!r}")
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
         raise GraphError(f"accumulate is a number of batches from 1 on, found {accumulate!r}")
-    graph.nodes()
-    graph = graph.snapshot()
-    floats = [str(v.name) for v in graph.params if v.dtype.is_float]
-    trained = tuple(floats if wrt is None else wrt)
-    scaled = loss_scale is not None
-    ranks = ranks_of(mesh, axis, reproducible)
-    plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key, ranks)
-    check_plan(plan)
-    names = _metrics_of(plan, tuple(metrics) or graph.output_names[1:])
-    return TrainStep(plan, names, loss_scale, {**graph.param_values, **(params or {})}, seed,
-                     session or Session())  # fmt: skip
 
 
 def _metrics_of(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
@@ -171,45 +180,52 @@ class TrainStep(Uncopied):
         self.plan, self.metrics, self.loss_scale = plan, metrics, loss_scale
         self.state = State(plan.state())
         self.frozen: dict[str, Array] = {}
-        self._set_params(params)
+        self._rank = 0
+        self._session = session
+        start = self._taken(params)
+        if plan.ranks is not None:
+            start = self._start_alike(start)
+            self.state["run/part"][...] = self._rank * plan.ranks.each
+        for name, a in start.items():
+            self._put(f"params/{name}", a)
+            if plan.ema is not None:
+                self._put(f"ema/{name}", a)
         self.state["run/key"][...] = key_data(seed)
         self.state["run/scale"][...] = loss_scale.initial if loss_scale else 1.0
-        self._rank = 0
-        if plan.ranks is not None:
-            self._start_alike(session)
-            self.state["run/part"][...] = self._rank * plan.ranks.each
         self._gradients = gradients_of(plan, session, self.frozen)
         self._update = Run(update_half(plan), session)
+        self._gathers: dict[str, CompiledGraph] = {}  # by prefix
         self._torn = ""  # by which error an update was ended in its middle
         self._inputs = [str(v.name) for v in plan.graph.inputs if v.name != plan.key]
 
-    def _set_params(self, given: Mapping[str, Any]) -> None:
-        arrays = param_arrays(self.plan.graph, given)
+    def _taken(self, given: Mapping[str, Any]) -> dict[str, Array]:
+        """The values to start from of what is trained, in its types; keeps the others."""
+        arrays, found = param_arrays(self.plan.graph, given), dict[str, Array]()
+        masters = self.plan.masters()
         for name in (str(v.name) for v in self.plan.graph.params):
             if name not in arrays:
                 raise GraphError(
                     f"param {name!r} has no value to start from; give it one in the graph, or in"
                     f" params={{{name!r}: array}}"
                 )
-            a = arrays[name]
-            if name not in self.plan.trained:
-                self.frozen[name] = a.copy()
-                continue
-            self.state[f"params/{name}"][...] = a
-            if self.plan.ema is not None:
-                self.state[f"ema/{name}"][...] = a
+            if name in masters:
+                found[name] = arrays[name].astype(masters[name].dtype.numpy)
+            else:
+                self.frozen[name] = arrays[name].copy()
+        return found
 
-    def _start_alike(self, session: Session) -> None:
-        """Take the params of the first rank, and the averages, which begin as they do; and note
-        which rank this one is."""
-        names = self.plan.masters()
-        start = session.compile(common_start(self.plan))
-        *found, at = start.run({n: self.state[f"params/{n}"] for n in names})
+    def _start_alike(self, start: Mapping[str, Array]) -> dict[str, Array]:
+        """The values of the first rank; notes which rank this one is."""
+        names = list(self.plan.masters())
+        compiled = self._session.compile(common_start(self.plan))
+        *found, at = compiled.run({n: start[n] for n in names})
         self._rank = int(at)
-        for name, value in zip(names, found, strict=True):
-            self.state[f"params/{name}"][...] = value
-            if self.plan.ema is not None:
-                self.state[f"ema/{name}"][...] = value
+        return dict(zip(names, found, strict=True))
+
+    def _put(self, name: str, whole: Array) -> None:
+        """Set what this rank holds of a whole array of the state."""
+        mine, ranks = self.plan.state()[name], self.plan.ranks
+        self.state[name][...] = whole if ranks is None else ranks.part(whole, mine, self._rank)
 
     # -- what it has come to ---------------------------------------------------------------
 
@@ -225,13 +241,36 @@ class TrainStep(Uncopied):
 
     def params(self, averaged: bool = False) -> dict[str, Array]:
         """Copies of all params, in the types that the graph declares: for ``set_param``, or the
-        ``params`` of ``compile_artifact``. ``averaged`` takes the moving averages instead."""
+        ``params`` of ``compile_artifact``. ``averaged`` takes the moving averages instead. Where
+        ranks have slices of them, all ranks call it."""
         self._check_whole(GraphError)
         if averaged and self.plan.ema is None:
             raise GraphError("there are no averages; compile_training(..., ema=0.999)", caller())
-        found = self.state.part("ema" if averaged else "params")
+        found = self._whole("ema" if averaged else "params")
         types = {str(v.name): v.dtype.numpy for v in self.plan.graph.params}
         return {n: (found | self.frozen)[n].astype(dt) for n, dt in types.items()}
+
+    def _whole(self, prefix: str) -> dict[str, Array]:
+        """The whole arrays under a prefix of the state, of which each rank may have a slice."""
+        own = self.state.part(prefix)
+        if self.plan.zero < (3 if prefix == "params" else 1):
+            return own
+        if prefix not in self._gathers:
+            self._gathers[prefix] = self._session.compile(whole_of(self.plan, prefix))
+        found = self._gathers[prefix].run({f"{prefix}/{n}": a for n, a in own.items()})
+        return dict(zip(self.plan.masters(), found, strict=True))
+
+    def memory(self) -> dict[str, int]:
+        """The bytes that this rank takes, by what they are: params, gradients, the optimiser's
+        state, averages, and what its graphs keep between kernels in a call, as far as it has made
+        one."""
+        names = {"params": "params", "grads": "gradients", "optimizer": "optimizer", "ema": "ema"}
+        found = {
+            said: sum(a.nbytes for a in self.state.part(prefix).values())
+            for prefix, said in names.items()
+        }
+        found["between kernels"] = max(self._gradients.arena(), self._update.arena())
+        return {what: n for what, n in found.items() if n}
 
     # -- training --------------------------------------------------------------------------
 
