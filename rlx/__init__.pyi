@@ -87,8 +87,8 @@ from rlx.compiler.stages import supported_for_target as supported_for_target
 from rlx.compiler.stages import supports_op as supports_op
 from rlx.custom import custom_fn as custom_fn
 from rlx.custom import custom_op as custom_op
-from rlx.distributed.sharding import P as P
 from rlx.distributed.sharding import shard as shard
+from rlx.distributed.spec import P as P
 from rlx.errors import GraphError as _GraphError
 from rlx.errors import RlxError as RlxError
 from rlx.errors import RlxError as _RlxError

@@ -10,8 +10,10 @@ from __future__ import annotations
 
 from rlx.distributed.connections import connect, current_rank, disconnect, run_threads
 from rlx.distributed.reference import interpret
+from rlx.distributed.report import Exchange, Placed, ShardingReport
 from rlx.distributed.sharding import Sharded, ShardedGraph
 
 __all__ = [
-    "Sharded", "ShardedGraph", "connect", "current_rank", "disconnect", "interpret", "run_threads",
+    "Exchange", "Placed", "Sharded", "ShardedGraph", "ShardingReport", "connect", "current_rank",
+    "disconnect", "interpret", "run_threads",
 ]  # fmt: skip

@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, ClassVar, NamedTuple, dataclass_transform
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from rlx.ir.location import Location, caller, located
 from rlx.ir.pure import Fixed
 from rlx.ir.value import Value, bytes_of
 from rlx.types import DTYPES, DType, TensorType
+
+if TYPE_CHECKING:
+    from rlx.ir.factors import Parts
 
 __all__ = [
     "Attr",
@@ -195,6 +198,10 @@ class Op(Fixed):
     commutes: ClassVar[bool] = False
     """Whether the two operands may change places without a change of a bit."""
 
+    linear: ClassVar[tuple[tuple[int, ...], ...]] = ()
+    """Groups of operands in which the op is linear: of parts of sums in the place of a group it
+    gives parts of the sum of results."""
+
     meets: ClassVar[bool] = False
     """Whether the ranks of a mesh meet in it: it runs in every call, in the order of the graph, and
     never while compiling."""
@@ -221,6 +228,9 @@ class Op(Fixed):
     """``batch(self, operands, batched)``: the op on operands of which those marked carry a new
     leading axis -> result(s), all with the new leading axis; a result may be a pair of the Value
     and whether it has the axis."""
+
+    factors: ClassVar[Callable[..., Any]]
+    """``factors(self)`` -> Factors (``rlx.ir.factors``): along which dims ranks share the work."""
 
     run: ClassVar[Callable[..., Any]]
     """``run(self, call, *arrays)``, in place of ``reference`` for an op with bodies: ``call(graph,
@@ -335,6 +345,11 @@ class Op(Fixed):
         """``flops_per_element``, and every operand and result moved once; 0 for a symbolic size."""
         size = sum(_count(v.type) for v in self.results)
         return Cost(self.flops_per_element * size, bytes_of([*self.present, *self.results]))
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        """The results on a rank, of the parts of the operands that ``factors`` says; an op whose
+        attributes hold sizes gives those of a rank."""
+        return self.with_operands(operands).results
 
     # -- conveniences ----------------------------------------------------------------------
 

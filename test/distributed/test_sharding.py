@@ -89,7 +89,7 @@ def test_a_block_is_that_of_one_rank(ranks: int) -> None:
     def rank(number: int) -> Array:
         assert current_rank(mesh) == number
         f = sharded.compile(rlx.Session("cpu"))
-        for name, value in weights().items():
+        for name, value in sharded.parts(weights(), number).items():
             f.set_param(name, value)
         return f.run({"x": x_of()})[0]
 
@@ -109,34 +109,15 @@ def test_gradients_of_a_block_are_those_of_one_rank(ranks: int) -> None:
     expected = list(rlx.Session("cpu").compile(graph(None)).run(feeds))
     mesh = rlx.Mesh(model=ranks)
     out = [P(), *(CUTS.get(name, P()) for name in weights())]
-    sharded = rlx.shard(graph(mesh), mesh, CUTS, out=out, manual=True)
+    sharded = rlx.shard(graph(mesh), mesh, CUTS, manual=True)
     session = rlx.Session("cpu")
-    for found in run_threads(mesh, lambda rank: sharded.compile(session).run(feeds)):
-        for a, b in zip(found, expected, strict=True):
-            close(a, b)
 
+    def run(rank: int) -> list[Array]:
+        return sharded.compile(session).run(sharded.parts(feeds, rank))
 
-def test_rows_and_columns_of_a_mesh_of_two_axes() -> None:
-    mesh = rlx.Mesh(data=2, model=2)
-    g = rlx.Graph("two")
-    x, up, down = g.input("x", [3, 8]), g.param("up", [8, 4]), g.param("down", [4, 8])
-    g.set_outputs((x @ up).relu() @ down)
-    hidden = g.outputs[0].all_reduce(mesh["model"])
-    g.set_outputs([hidden, (x @ up)])
-    cuts = {"x": P("data"), "up": P(None, "model"), "down": P("model", None)}
-    sharded = rlx.shard(g, mesh, cuts, out=[P("data"), P("data", "model")], manual=True)
-    rng = np.random.default_rng(0)
-    x0, u0, d0 = (rng.standard_normal(s).astype(np.float32) for s in ((6, 8), (8, 8), (8, 8)))
-
-    def rank(number: int) -> list[Array]:
-        f = sharded.compile(rlx.Session("cpu"))
-        f.set_param("up", u0)
-        f.set_param("down", d0)
-        return f.run({"x": x0})
-
-    for whole, wide in run_threads(mesh, rank):
-        np.testing.assert_allclose(whole, np.maximum(x0 @ u0, 0) @ d0, rtol=1e-4, atol=1e-5)
-        np.testing.assert_allclose(wide, x0 @ u0, rtol=1e-4, atol=1e-5)
+    for rank, found in enumerate(run_threads(mesh, run)):
+        for a, b, spec in zip(found, expected, out, strict=True):
+            close(a, spec.part(b, mesh, rank))
 
 
 def test_a_spec_cuts_as_numpy_splits() -> None:
@@ -152,6 +133,18 @@ def test_a_spec_cuts_as_numpy_splits() -> None:
 def small() -> rlx.Graph:
     g = rlx.Graph("small")
     g.set_outputs(g.input("x", [2, 4]) * 2.0)
+    return g
+
+
+def sized() -> rlx.Graph:
+    g = rlx.Graph("sized")
+    g.set_outputs(g.input("x", [rlx.Dim("n") * 2]) * 2.0)
+    return g
+
+
+def of_a_rank() -> rlx.Graph:
+    g = rlx.Graph("of a rank")
+    g.set_outputs(g.input("x", [2]).all_reduce(MESH["data"]))
     return g
 
 
@@ -178,10 +171,26 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         "the spec of 'x' is 'data', expected a P",
     ),
     "too many outputs": (
-        lambda: rlx.shard(small(), MESH, {}, out=[P(), P()], manual=True),
+        lambda: rlx.shard(small(), MESH, {}, out=[P(), P()]),
         "2 specs for 1 outputs",
     ),
-    "not by hand": (lambda: rlx.shard(small(), MESH, {}), "pass manual=True"),
+    "outputs of a rank": (
+        lambda: rlx.shard(small(), MESH, {}, out=P(), manual=True),
+        "results are those of a rank",
+    ),
+    "no spec of an output": (
+        lambda: rlx.shard(small(), MESH, {}, out=["data"]),  # type: ignore[list-item]
+        "the spec of output 0 is 'data', expected a P",
+    ),
+    "unequal parts": (
+        lambda: rlx.shard(small(), rlx.Mesh(data=3), {"x": P("data")}),
+        "dim 0 of 'x' has 2 elements, which are not cut in equal parts",
+    ),
+    "an expression": (
+        lambda: rlx.shard(sized(), MESH, {"x": P("data")}),
+        r"dim 0 of 'x' is 2\*n; only a number or a name is cut",
+    ),
+    "collectives": (lambda: rlx.shard(of_a_rank(), MESH, {}), "has a collective, all_reduce"),
     "no graph": (lambda: rlx.shard(3, MESH, {}), "takes a Graph, found a int"),  # type: ignore[arg-type]
     "no mesh": (lambda: rlx.shard(small(), 2, {}), "mesh is 2, expected a Mesh"),  # type: ignore[arg-type]
     "no rank": (

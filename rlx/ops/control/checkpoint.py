@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from rlx.errors import GraphError
+from rlx.ir.factors import Factors
 from rlx.ir.op import Array, Op, attr, variadic
 from rlx.ir.value import Value
 from rlx.ops.control.control import Call, Control
@@ -88,6 +89,10 @@ class Barrier(Control, name="control.barrier"):
 
     def run(self, call: Call, *args: Array) -> tuple[Array, ...]:
         return args
+
+    def factors(self) -> Factors:
+        dims = [[f"{i}.{d}" for d in range(v.rank)] for i, v in enumerate(self.args)]
+        return Factors(self, dims, dims)
 
     def vjp(self, *cotangents: Value | None) -> list[Value | None]:
         return list(cotangents)

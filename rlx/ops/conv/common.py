@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from rlx.base.dims import is_known, surely_differ
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factor, Factors, Parts
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Op, attr, operand
 from rlx.ir.value import Value
@@ -46,6 +47,7 @@ class Correlation(Op):
     dilation: tuple[int, ...] = attr(doc="distance between two taps of a window")
     groups: int = attr(1, "number of groups of channels, each with weights of its own")
 
+    linear = ((0,), (1,))
     dtypes = NUMERIC
     outputs_axis: ClassVar[int] = 0
     """Which axis of w counts outputs: of all groups if it is the first."""
@@ -78,6 +80,27 @@ class Correlation(Op):
     def accumulator(self) -> DType:
         """The type of sums: f32 for 16-bit floats; integers wrap in their own."""
         return f32 if self.x.dtype in (f16, bf16) else self.x.dtype
+
+    def factors(self) -> Factors:
+        space = range(self.x.rank - 2)
+        x, w = [f"x{i}" for i in space], [f"w{i}" for i in space]
+        y = [f"y{i}" for i in space]
+        own: list[Any] = [("g", "o"), "c"] if self.outputs_axis == 0 else [("g", "c"), "o"]
+        channels = self.x.shape[1] // self.groups
+        sizes: dict[Factor, Dim] = {
+            "g": self.groups, "c": channels, "o": self.out.shape[1] // self.groups,
+        }  # fmt: skip
+        return Factors(
+            self,
+            [["n", ("g", "c"), *x], [*own, *w]],
+            [["n", ("g", "o"), *y]],
+            sums=["c"],
+            whole=[*x, *w, *y],
+            sizes=sizes,
+        )
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        return self.with_operands(operands, groups=parts.length("g")).results
 
     def jvp(self, tx: Value | None, tw: Value | None) -> Value:
         parts = [

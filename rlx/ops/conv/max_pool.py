@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors, lines
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.conv.pool import ONE, THREE, TWO, Pool, but, places
@@ -247,6 +248,9 @@ class MaxPoolBackward(Op, name="mir.max_pool_backward"):
             b.store(0, (n, c, *at), total)
 
         b.parallel(self.out.type.static_shape, point)
+
+    def factors(self) -> Factors:
+        return lines(self, *range(2, self.g.rank))
 
     def vjp(self, g: Value) -> tuple[Value, None]:
         return _taken(g, self.indices), None

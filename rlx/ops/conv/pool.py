@@ -14,6 +14,7 @@ import numpy as np
 
 from rlx.base.dims import as_sizes, ceil_div, is_known, maximum, minimum, surely_less
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors, lines
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.conv.conv import ConvTranspose
@@ -98,6 +99,9 @@ class Pool(Op):
         size = self.out.type.size
         taps = math.prod(self.taps)
         return Cost(size * taps if is_known(size) else 0, super().cost().bytes)
+
+    def factors(self) -> Factors:
+        return lines(self, *range(2, self.x.rank))
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         """The new axis is folded into N."""

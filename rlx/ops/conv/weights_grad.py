@@ -11,6 +11,7 @@ import numpy as np
 
 from rlx.base.dims import as_sizes, is_known, surely_differ
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factor, Factors, Parts
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.conv.common import check_operands, operations
@@ -149,6 +150,7 @@ class ConvWeights(Op, name="mir.conv_weights"):
     dilation: tuple[int, ...] = attr(doc="distance between two taps of a window")
     groups: int = attr(1, "number of groups of channels, each with weights of its own")
 
+    linear = ((0,), (1,))
     dtypes = NUMERIC
     samples = (
         sample("2x3x5xT", "2x4x4xT", **_ONE),
@@ -233,6 +235,23 @@ class ConvWeights(Op, name="mir.conv_weights"):
 
     def _geometry(self) -> tuple[Any, ...]:
         return self.stride, self.low, self.high, self.dilation, self.groups
+
+    def factors(self) -> Factors:
+        space = range(self.x.rank - 2)
+        x, w, y = ([f"{s}{i}" for i in space] for s in "xwy")
+        channels, outputs = (v.shape[1] // self.groups for v in (self.x, self.g))
+        sizes: dict[Factor, Dim] = {"g": self.groups, "c": channels, "o": outputs}
+        return Factors(
+            self,
+            [["n", ("g", "c"), *x], ["n", ("g", "o"), *y]],
+            [[("g", "o"), "c", *w]],
+            sums=["n"],
+            whole=[*x, *w, *y],
+            sizes=sizes,
+        )
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        return self.with_operands(operands, groups=parts.length("g")).results
 
     def vjp(self, t: Value) -> tuple[Value, Value]:
         """The op is linear in either operand."""

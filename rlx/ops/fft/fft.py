@@ -20,6 +20,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ir.factors import Factors, lines
 from rlx.ir.op import Array, Bad, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.fft.expand import inverse_real, transformed
@@ -51,6 +52,7 @@ class Transform(Op):
     x: Value = operand("the tensor; its last axis is transformed")
     norm: str = attr("backward", "which direction is scaled: backward, ortho or forward")
 
+    linear = ((0,),)
     dtypes = COMPLEX
     inverse: ClassVar[bool] = False
     function: ClassVar[Callable[..., Array]]
@@ -75,6 +77,9 @@ class Transform(Op):
         wide = np.complex128 if np.iscomplexobj(x) else np.float64
         found = type(self).function(x.astype(wide), self.length, norm=self.norm)
         return found.astype(self.out.dtype.numpy)
+
+    def factors(self) -> Factors:
+        return lines(self, self.x.rank - 1)
 
     def jvp(self, t: Value) -> Value:
         return self.with_operands([t]).out

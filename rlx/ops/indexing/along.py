@@ -13,6 +13,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ir.factors import Factors, broadcast
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -83,6 +84,9 @@ class Position(Op, name="mir.position"):
             b.store(0, at, b.convert(place, i64))
 
         b.parallel(self.out.type.static_shape, point)
+
+    def factors(self) -> Factors:
+        return broadcast(self)
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         return self.with_operands(operands).out

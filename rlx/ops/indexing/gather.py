@@ -8,11 +8,19 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ir.factors import Factors, Parts
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
-from rlx.ops.indexing.index_modes import as_indices, check_indices, position, positions, same_batch
+from rlx.ops.indexing.index_modes import (
+    as_indices,
+    check_indices,
+    own_places,
+    position,
+    positions,
+    same_batch,
+)
 from rlx.ops.movement.movement import axis_of, zeros
-from rlx.ops.pointwise.base import ANY
+from rlx.ops.pointwise.base import ANY, ARITHMETIC
 from rlx.types import TensorType
 
 __all__ = ["Gather"]
@@ -31,6 +39,7 @@ class Gather(Op, name="mir.gather"):
     mode: str = attr("fault", '"fault", "clip", "wrap" or "fill": an index out of range')
     batch_dims: int = attr(0, "number of leading axes that table and indices share")
 
+    linear = ((0,),)
     flops_per_element = 0
     dtypes = ANY
     samples = (
@@ -105,6 +114,30 @@ class Gather(Op, name="mir.gather"):
             b.store(0, at, b.when(outside, lambda: zero, lambda: b.load(0, source), [zero])[0])
 
         b.parallel(self.out.type.static_shape, point)
+
+    def factors(self) -> Factors:
+        lead, axis = self.batch_dims, self.axis
+        before, after = list(range(axis)), [f"t{i}" for i in range(axis + 1, self.table.rank)]
+        middle = [f"i{i}" for i in range(lead, self.indices.rank)]
+        return Factors(
+            self,
+            [[*before, "at", *after], [*before[:lead], *middle]],
+            [[*before, *middle, *after]],
+            sums=["at"],
+            whole=[] if self.table.dtype in ARITHMETIC else ["at"],
+        )
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        """Of a table that is cut along the axis, each rank reads what it has, and else zeros."""
+        table, indices = operands
+        if "at" not in parts.cut or table is None or indices is None:
+            return self.with_operands(operands).results
+        mine, local = own_places(self, indices, parts, (parts.factors.sizes["at"],))
+        found = self.with_operands([table, mine.where(local, 0)], mode="clip").out
+        shape = [*[1] * self.axis, *mine.shape[self.batch_dims :]]
+        shape[: self.batch_dims] = mine.shape[: self.batch_dims]
+        behind = [1] * (found.rank - len(shape))
+        return [mine.reshape((*shape, *behind)).where(found, 0)]
 
     def vjp(self, g: Value) -> tuple[Value, None]:
         length = self.table.shape[self.axis]

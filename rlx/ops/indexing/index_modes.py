@@ -19,11 +19,12 @@ import numpy as np
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, FaultError, GraphError, ShapeError
 from rlx.ir.attrs import to_array
+from rlx.ir.factors import Parts
 from rlx.ir.op import Array, Op
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import listed
-from rlx.types import Dim
+from rlx.types import Dim, Shape
 
 __all__ = [
     "MODES",
@@ -32,6 +33,7 @@ __all__ = [
     "check_integers",
     "check_mode",
     "out_of_range",
+    "own_places",
     "place",
     "position",
     "positions",
@@ -140,3 +142,13 @@ def same_batch(operands: Sequence[Value], batched: Sequence[bool]) -> list[Value
 def as_indices(indices: Value | Array | int) -> Value:
     """Indices that may be a number or an array, as a Value."""
     return indices if isinstance(indices, Value) else Constant(to_array(indices, "the index")).out
+
+
+def own_places(op: Any, indices: Value, parts: Parts, size: Shape) -> tuple[Value, Value]:
+    """Which indices point into this rank's part of an axis of ``size``, the factor "at", and where
+    from its start; one that is out of range is what the op says of it."""
+    from rlx.ops.indexing.along import Position
+    from rlx.ops.reduction.reduce import as_value
+
+    local = Position(indices, size, op.mode, op.axis, op.short).out - parts.start("at")
+    return local.ge(0).logical_and(local.lt(as_value(parts.length("at")))), local

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
 from rlx.base.dims import as_dim
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ir.factors import Factors, Parts
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
-from rlx.ops.indexing.index_modes import as_indices
+from rlx.ops.indexing.index_modes import as_indices, own_places
 from rlx.ops.indexing.scatter_common import REDUCTIONS, Scattering
 from rlx.ops.movement.constant import Constant, Iota
 from rlx.ops.movement.movement import DimLike, axis_of, listed, zeros
 from rlx.ops.movement.slicing import shifted
 from rlx.ops.pointwise.base import ANY, ARITHMETIC, check_ordered
 from rlx.ops.pointwise.cast import widened
+from rlx.ops.reduction.reduce import as_value
 from rlx.types import Dim, TensorType, bool_, i64
 
 __all__ = ["Scatter", "ScatterAdd"]
@@ -39,6 +42,7 @@ class ScatterAdd(Scattering, name="mir.scatter_add"):
     mode: str = attr("fault", '"fault", "clip", "wrap" or "fill": an index out of range')
     batch_dims: int = attr(0, "number of leading axes that updates and indices share")
 
+    linear = ((0,),)
     dtypes = ARITHMETIC
     samples = (
         sample("4x3xT", "4xi64", size=(5,), axis=0, data={1: "index:5"}),
@@ -96,6 +100,28 @@ class ScatterAdd(Scattering, name="mir.scatter_add"):
     def reference(self, updates: Array, indices: Array) -> Array:
         start = np.zeros(self.out.type.static_shape, updates.dtype)
         return self.written(start, updates, indices)
+
+    def factors(self) -> Factors:
+        lead, axis = self.batch_dims, self.axis
+        middle = [f"i{i}" for i in range(lead, self.indices.rank)]
+        behind = range(axis + len(middle), self.updates.rank)
+        before, after = list(range(axis)), [f"t{i}" for i in behind]
+        return Factors(
+            self,
+            [[*before, *middle, *after], [*before[:lead], *middle]],
+            [[*before, "at", *after]],
+            sums=middle,
+        )
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        """Of a result that is cut along the axis, each rank adds up what falls on its part."""
+        updates, indices = operands
+        if "at" not in parts.cut or indices is None:
+            return self.with_operands(operands).results
+        mine, local = own_places(self, indices, parts, self.size)
+        size = parts.length("at")
+        at = mine.where(local, as_value(size))
+        return self.with_operands([updates, at], size=(size,), mode="fill").results
 
     def vjp(self, g: Value) -> tuple[Value, None]:
         return self.taken(g), None
@@ -200,6 +226,14 @@ class Scatter(Scattering, name="mir.scatter"):
         return self.written(x, updates, indices)
 
     # -- derivatives -----------------------------------------------------------------------
+
+    def factors(self) -> Factors:
+        lead, axis = self.batch_dims, self.axis
+        middle = [f"i{i}" for i in range(lead, self.indices.rank)]
+        before, after = list(range(axis)), [f"t{i}" for i in range(axis + 1, self.x.rank)]
+        x = [*before, "at", *after]
+        updates = [*before, *middle, *after]
+        return Factors(self, [x, [*before[:lead], *middle], updates], [x], whole=["at", *middle])
 
     def vjp(self, g: Value) -> tuple[Value, None, Value]:
         if self.reduction == "add":

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -123,6 +124,10 @@ class Searchsorted(Op, name="mir.searchsorted"):
             )
 
         b.parallel(self.out.type.static_shape, point)
+
+    def factors(self) -> Factors:
+        dims = range(self.values.rank)
+        return Factors(self, [[*range(self.line.rank - 1), None], dims], [dims])
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         if self.line.rank > 1 or batched[0]:

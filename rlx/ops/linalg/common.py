@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.base.dims import minimum
 from rlx.errors import DTypeError, FaultError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Op
 from rlx.ir.value import Value
@@ -69,6 +70,11 @@ class LinearAlgebra(Op):
     """An op of one operand whose leading axes are batch axes."""
 
     dtypes: ClassVar[tuple[DType, ...]] = TYPES
+
+    def factors(self: Any) -> Factors:
+        batch = list(range(self.x.rank - 2))
+        behind = [[*batch, *[None] * (r.rank - len(batch))] for r in self.results]
+        return Factors(self, [[*batch, None, None]], behind)
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Any:
         node = self.with_operands(operands)

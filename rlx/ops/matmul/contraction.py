@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -46,6 +47,7 @@ class MatMul(Op, name="mir.matmul"):
     a: Value = operand("left matrices, rank 2 or more")
     b: Value = operand("right matrices, of the same element type")
 
+    linear = ((0,), (1,))
     dtypes = ARITHMETIC
     samples = (
         sample("2x3xT", "3x4xT"),
@@ -130,6 +132,16 @@ class MatMul(Op, name="mir.matmul"):
         """2 M N K operations a matrix."""
         return Cost(_operations(self.out.type.size, self.a.shape[-1]), super().cost().bytes)
 
+    def factors(self) -> Factors:
+        rank = self.out.rank
+
+        def named(v: Value, *matrix: str) -> list[int | str | None]:
+            batch = enumerate(v.shape[:-2], rank - v.rank)
+            return [*[i if d == self.out.shape[i] else None for i, d in batch], *matrix]
+
+        out = [*range(rank - 2), "m", "n"]
+        return Factors(self, [named(self.a, "m", "k"), named(self.b, "k", "n")], [out], sums=["k"])
+
     def vjp(self, g: Value) -> tuple[Value, Value]:
         """g bᵀ and aᵀ g. Batch axes along which an operand was broadcast are summed inside the
         product, so a weight shared by a batch meets one matmul and no temporary of batch size."""
@@ -183,6 +195,7 @@ class DotGeneral(Op, name="mir.dot_general"):
     lhs_batch: tuple[int, ...] = attr((), "axes of a that are batch axes")
     rhs_batch: tuple[int, ...] = attr((), "the axes of b that they meet")
 
+    linear = ((0,), (1,))
     dtypes = ARITHMETIC
     samples = (
         sample("2x3xT", "3x4xT", lhs_contracting=(1,), rhs_contracting=(0,)),
@@ -308,6 +321,10 @@ class DotGeneral(Op, name="mir.dot_general"):
             _operations(self.out.type.size, _size(self.a, self.lhs_contracting)),
             super().cost().bytes,
         )
+
+    def factors(self) -> Factors:
+        left, right, out = self.labels()
+        return Factors(self, [left, right], [out], sums={*left, *right} - {*out})
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
         left, right, out = self.labels()

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.base.dims import as_dim, is_known
 from rlx.errors import DTypeError, FaultError, ShapeError
+from rlx.ir.factors import Factors, Parts
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -60,6 +61,15 @@ class Grouped(Op):
         b.fault(outside, self.out_of_range(count))
         return b.index(b.k.select(outside, 0, expert))
 
+    def own(self, experts: Value, parts: Parts) -> tuple[Value, Value]:
+        """Which rows have an expert of this rank, and the experts counted from the rank's first;
+        rows of others have 0, and those of none stay out of range."""
+        given, size = experts.cast(to=i64), _number(parts.factors.sizes["e"])
+        local = given - parts.start("e")
+        mine = local.ge(0).logical_and(local.lt(_number(parts.length("e"))))
+        there = given.ge(0).logical_and(given.lt(size))
+        return mine, mine.where(local, there.where(0, -1))
+
 
 def _moved(experts: Value, count: Dim) -> Value:
     """Experts [n, M] of n batches as those of one, each batch with ``count`` of its own. One out of
@@ -86,6 +96,7 @@ class GroupedMatMul(Grouped, name="mir.grouped_matmul"):
     w: Value = operand("the experts' matrices [E, K, N]")
     experts: Value = operand("[M], integers: the expert of each row")
 
+    linear = ((0,), (1,))
     samples = (
         sample("3x2xT", "2x2x4xT", "3xi64", data={2: "index:2"}),
         sample("4x3xT", "3x3x1xT", "4xu8", data={2: "index:3"}),
@@ -151,6 +162,17 @@ class GroupedMatMul(Grouped, name="mir.grouped_matmul"):
 
         b.parallel((rows, columns), point)
 
+    def factors(self) -> Factors:
+        return Factors(self, ["mk", "ekn", "m"], ["mn"], sums="ke")
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        x, w, experts = operands
+        if "e" not in parts.cut or experts is None:
+            return self.with_operands(operands).results
+        mine, experts = self.own(experts, parts)
+        found = self.with_operands([x, w, experts]).out
+        return [mine.reshape((*mine.shape, 1)).where(found, 0)]
+
     def vjp(self, g: Value) -> tuple[Value, Value, None]:
         back = GroupedMatMul(g, self.w.transpose(0, 2, 1), self.experts).out
         return back, GroupedOuter(self.x, g, self.experts, self.w.shape[:1]).out, None
@@ -193,6 +215,7 @@ class GroupedOuter(Grouped, name="mir.grouped_outer"):
     experts: Value = operand("[M], integers: the expert of each row")
     count: tuple[Dim, ...] = attr(doc="how many experts there are, E (one dim)")
 
+    linear = ((0,), (1,))
     samples = (
         sample("3x2xT", "3x4xT", "3xi64", count=(2,), data={2: "index:2"}),
         sample("4x3xT", "4x16xT", "4xu8", count=(3,), data={2: "index:3"}),
@@ -273,6 +296,17 @@ class GroupedOuter(Grouped, name="mir.grouped_outer"):
                 b.loop(count, lambda e: b.store(0, [e, k, at], b.read(kept, [e, k, at], lanes)))
 
         b.parallel((inner, columns // block), point)
+
+    def factors(self) -> Factors:
+        return Factors(self, ["mk", "mn", "m"], ["ekn"], sums="m")
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        x, y, experts = operands
+        if "e" not in parts.cut or x is None or experts is None:
+            return self.with_operands(operands).results
+        mine, experts = self.own(experts, parts)
+        x = mine.reshape((*mine.shape, 1)).where(x, 0)
+        return self.with_operands([x, y, experts], count=(parts.length("e"),)).results
 
     def vjp(self, g: Value) -> tuple[Value, Value, None]:
         """The rows times the cotangent of the matrix that they are part of."""

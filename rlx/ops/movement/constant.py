@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.attrs import repeats
+from rlx.ir.factors import Factors, Parts
 from rlx.ir.op import Array, Op, attr, bad, sample
 from rlx.ir.value import Value
 from rlx.ops.pointwise.base import NUMERIC
@@ -43,6 +44,9 @@ class Constant(Op, name="mir.constant"):
 
     def reference(self) -> Array:
         return self.value
+
+    def factors(self) -> Factors:
+        return Factors(self, [], [[None] * self.out.rank])
 
 
 def literal(node: Op) -> complex | float | int | bool | None:
@@ -89,6 +93,14 @@ class Iota(Op, name="mir.iota"):
             b.store(0, at, b.convert(at[self.axis], self.dtype))
 
         b.parallel(self.out.type.static_shape, point)
+
+    def factors(self) -> Factors:
+        return Factors(self, [], [range(self.out.rank)])
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        found = Iota(parts.shape(), self.axis, self.dtype).out
+        moved = self.axis in parts.cut
+        return [found + parts.start(self.axis).cast(to=self.dtype) if moved else found]
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         raise AssertionError("iota has no operand that could be batched")

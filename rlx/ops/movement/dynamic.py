@@ -17,6 +17,7 @@ import numpy as np
 from rlx.base.dims import as_dim
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.attrs import from_numbers
+from rlx.ir.factors import Factors, Parts
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
 from rlx.ops.indexing.index_modes import as_indices, check_integers, same_batch
@@ -115,6 +116,14 @@ def _scalar(start: Value | int, to: DType) -> Value:
     return start.cast(to=to).reshape([1])
 
 
+def _kept(op: Any, box: Shape) -> tuple[list[int | None], list[int | None]]:
+    """The factors of the tensor, of those dims alone that a box takes whole, and of the starts."""
+    lead, shape = op.batch_dims, op.x.shape
+    behind = zip(shape[lead:], box, strict=True)
+    kept = [*range(lead), *(i if d == n else None for i, (d, n) in enumerate(behind, lead))]
+    return kept, [*range(lead), None]
+
+
 class DynamicSlice(Box, name="mir.dynamic_slice"):
     """A box of the tensor, of fixed sizes, at starts known at run time.
 
@@ -127,6 +136,7 @@ class DynamicSlice(Box, name="mir.dynamic_slice"):
     sizes: tuple[Dim, ...] = attr(doc="number of elements taken along every axis")
     batch_dims: int = attr(0, "number of leading axes, each element of which has its own starts")
 
+    linear = ((0,),)
     dtypes = ANY
     samples = (
         sample("5x4xT", "2xi64", sizes=(3, 2), data={1: "index:4"}),
@@ -187,6 +197,13 @@ class DynamicSlice(Box, name="mir.dynamic_slice"):
                 copy()
 
         b.parallel(shape[:-1] if box else shape, row)
+
+    def factors(self) -> Factors:
+        kept, starts = _kept(self, self.sizes)
+        return Factors(self, [kept, starts], [kept])
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        return self.with_operands(operands, sizes=parts.shape()[self.batch_dims :]).results
 
     def vjp(self, g: Value) -> tuple[Value, None]:
         nothing = zeros(self.x.shape, g.dtype)
@@ -285,6 +302,10 @@ class DynamicUpdateSlice(Box, name="mir.dynamic_update_slice"):
             k.when(inside, lambda: b.loop(box[-1], write))
 
         b.parallel(shape[:-1] if box else shape, row)
+
+    def factors(self) -> Factors:
+        kept, starts = _kept(self, self.update.shape[self.batch_dims :])
+        return Factors(self, [kept, kept, starts], [kept])
 
     def vjp(self, g: Value) -> tuple[Value, Value, None]:
         nothing = zeros(self.update.shape, g.dtype)

@@ -23,6 +23,7 @@ from rlx.base.dims import (
 from rlx.base.guards import deciding
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.attrs import with_ranges
+from rlx.ir.factors import Factors, Parts, broadcast, split
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant
@@ -92,6 +93,7 @@ class Reshape(Op, name="mir.reshape"):
     x: Value = operand("any tensor")
     shape: tuple[Dim, ...] = attr(doc="the result's shape, with as many elements")
 
+    linear = ((0,),)
     flops_per_element = 0
     dtypes = ANY
     samples = (
@@ -144,6 +146,13 @@ class Reshape(Op, name="mir.reshape"):
 
         b.parallel(new, point)
 
+    def factors(self) -> Factors:
+        before, after, sizes = split(self.x.shape, self.out.shape)
+        return Factors(self, [before], [after], sizes=sizes)
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        return self.with_operands(operands, shape=parts.shape()).results
+
     def vjp(self, g: Value) -> tuple[Value]:
         return (g.reshape(self.x.shape),)
 
@@ -184,6 +193,7 @@ class Transpose(Op, name="mir.transpose"):
     x: Value = operand("any tensor")
     perm: tuple[int, ...] = attr(doc="a permutation of the axes")
 
+    linear = ((0,),)
     flops_per_element = 0
     dtypes = ANY
     samples = (
@@ -230,6 +240,9 @@ class Transpose(Op, name="mir.transpose"):
         """The permutation that undoes this one."""
         return tuple(self.perm.index(i) for i in range(len(self.perm)))
 
+    def factors(self) -> Factors:
+        return Factors(self, [range(self.x.rank)], [self.perm])
+
     def vjp(self, g: Value) -> tuple[Value]:
         return (g.transpose(self.inverse()),)
 
@@ -246,6 +259,7 @@ class Expand(Op, name="mir.expand"):
     x: Value = operand("any tensor")
     shape: tuple[Dim, ...] = attr(doc="the result's shape")
 
+    linear = ((0,),)
     flops_per_element = 0
     dtypes = ANY
     samples = (
@@ -296,6 +310,12 @@ class Expand(Op, name="mir.expand"):
             b.store(0, at, b.load(0, place))
 
         b.parallel(self.out.type.static_shape, point)
+
+    def factors(self) -> Factors:
+        return broadcast(self)
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        return self.with_operands(operands, shape=parts.shape()).results
 
     def vjp(self, g: Value) -> tuple[Value]:
         return (sum_to(g, self.x),)

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.base.dims import SymDim, is_known, surely_differ
 from rlx.errors import GraphError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.lift import promoted
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -44,6 +45,7 @@ class Flip(Op, name="mir.flip"):
     x: Value = operand("any tensor")
     axes: tuple[int, ...] = attr(doc="the axes to reverse, ascending")
 
+    linear = ((0,),)
     flops_per_element = 0
     dtypes = ANY
     samples = (
@@ -82,6 +84,10 @@ class Flip(Op, name="mir.flip"):
             b.store(0, at, b.load(0, place))
 
         b.parallel(shape, point)
+
+    def factors(self) -> Factors:
+        dims = range(self.x.rank)
+        return Factors(self, [dims], [dims], whole=self.axes)
 
     def vjp(self, g: Value) -> tuple[Value]:
         return (self.with_operands([g]).out,)

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors, Parts
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -31,6 +32,7 @@ class Slice(Op, name="mir.slice"):
     sizes: tuple[Dim, ...] = attr(doc="number of elements taken along each axis")
     steps: tuple[int, ...] = attr(doc="distance between them, at least 1")
 
+    linear = ((0,),)
     flops_per_element = 0
     dtypes = ANY
     samples = (
@@ -104,6 +106,14 @@ class Slice(Op, name="mir.slice"):
 
         b.parallel(self.out.type.static_shape, point)
 
+    def factors(self) -> Factors:
+        dims = enumerate(zip(self.x.shape, self.sizes, strict=True))
+        kept = [i if d == n else None for i, (d, n) in dims]
+        return Factors(self, [kept], [kept])
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        return self.with_operands(operands, sizes=parts.shape()).results
+
     def vjp(self, g: Value) -> tuple[Value]:
         high = [dim - end for dim, end in zip(self.x.shape, self.ends(), strict=True)]
         return (Pad.build(g, self.starts, high, 0, [s - 1 for s in self.steps]),)
@@ -123,6 +133,7 @@ class Concat(Op, name="mir.concat"):
     b: Value = operand("the second part, of the same rank and element type")
     axis: int = attr(0, "the axis to join along")
 
+    linear = ((0, 1),)
     flops_per_element = 0
     dtypes = ANY
     samples = (
@@ -178,6 +189,10 @@ class Concat(Op, name="mir.concat"):
             b.store(0, at, value[0])
 
         b.parallel(self.out.type.static_shape, point)
+
+    def factors(self) -> Factors:
+        kept = [None if i == self.axis else i for i in range(self.a.rank)]
+        return Factors(self, [kept, kept], [kept])
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
         starts: list[Dim] = [0] * g.rank
@@ -296,6 +311,11 @@ class Pad(Op, name="mir.pad"):
     def inner(self, v: Value) -> Value:
         """The places of a padded tensor where the operand's elements are."""
         return Slice.build(v, self.low, self.x.shape, [gap + 1 for gap in self.interior])
+
+    def factors(self) -> Factors:
+        dims = enumerate(zip(self.x.shape, self.out.shape, self.low, strict=True))
+        kept = [i if d == n and low == 0 else None for i, (d, n, low) in dims]
+        return Factors(self, [kept, []], [kept])
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
         inside = self.mask()

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import GraphError, ShapeError
+from rlx.ir.factors import Factor, Factors, Parts
 from rlx.ir.op import Array, Cost, Op, attr, operand, optional
 from rlx.ir.value import Value
 from rlx.ops.movement.movement import listed
@@ -198,6 +199,34 @@ class Heads(Op):
         if mask is not None and self.mask_kind == "bias":
             found[3] = batch_bias(mask, has, n, self.q.shape[0])
         return self.with_operands(found), n  # type: ignore[return-value]
+
+    def factors(self) -> Factors:
+        packed = self.layout == "bshd"
+        q: list[Any] = ["b", "s", ("h", "g", "d")] if packed else ["b", ("h", "g"), "s", "d"]
+        k: list[Any] = ["b", "t", ("h", "d")] if packed else ["b", "h", "t", "d"]
+        mask = self._mask_factors()
+        named = {"q": q, "k": k, "v": k, "mask": mask, "g": q}
+        sizes: dict[Factor, Dim] = {
+            "h": self.kv_heads, "g": self.num_heads // self.kv_heads, "d": self.head_dim,
+        }  # fmt: skip
+        # Where a query stands decides what it sees.
+        whole = ["t", "d"] if self.mask_kind in ("none", "custom", "bias") else ["s", "t", "d"]
+        results = [q, k, k][: len(self.results)]
+        given = [named[f.name] for f in self.operand_fields]
+        return Factors(self, given, results, sums=["s", "t", "d", "g"], whole=whole, sizes=sizes)
+
+    def _mask_factors(self) -> list[Any] | None:
+        if self.mask is None:
+            return None
+        if self.mask_kind == "custom":
+            return ["b", "t"]
+        full: list[Any] = ["b", ("h", "g"), "s", "t"][4 - self.mask.rank :]
+        return [None if d == 1 else f for d, f in zip(self.mask.shape, full, strict=True)]
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        kv = static(parts.length("h"))
+        heads = kv * static(parts.length("g"))
+        return self.with_operands(operands, num_heads=heads, kv_heads=kv).results
 
 
 class SoftmaxArrays(NamedTuple):

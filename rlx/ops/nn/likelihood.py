@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, FaultError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -70,6 +71,11 @@ class LogSumExp(Folding, name="mir.logsumexp"):
         """The softmax; 0 in a fold that holds -inf alone."""
         out = self.spread(widened(self.out))
         return out.eq(-np.inf).where(0.0, (widened(self.x) - out).exp())
+
+    def factors(self) -> Factors:
+        kept = [None if i in self.axes else i for i in range(self.x.rank)]
+        out = kept if self.keepdims else [i for i in kept if i is not None]
+        return Factors(self, [range(self.x.rank)], [out], whole=self.axes)
 
     def vjp(self, g: Value) -> tuple[Value]:
         return ((self.spread(widened(g)) * self._shares()).cast(to=g.dtype),)
@@ -208,6 +214,10 @@ class SoftmaxCrossEntropy(Op, name="mir.softmax_cross_entropy"):
         soft = (logits - logits.logsumexp(axes=last).unsqueeze(-1)).exp()
         factor = counted.where(widened(rows), 0.0).unsqueeze(-1)
         return here.where(soft - 1.0, soft) * factor
+
+    def factors(self) -> Factors:
+        rows = range(self.labels.rank)
+        return Factors(self, [[*rows, "class"], rows], [rows], whole=["class"])
 
     def vjp(self, g: Value) -> tuple[Value, None]:
         return self._slope(g).cast(to=self.logits.dtype), None

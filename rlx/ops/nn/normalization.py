@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ir.factors import Factors, lines
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Bad, Op, attr, bad, operand, optional, sample
 from rlx.ir.value import Value
@@ -48,6 +49,9 @@ class AlongAxis(Op):
     def mean(self, v: Value) -> Value:
         """The mean along the axis, which is kept with size 1."""
         return v.reduce_mean(axes=self.axis, keepdims=True)
+
+    def factors(self) -> Factors:
+        return lines(self, self.axis)
 
 
 class Exponentials(AlongAxis):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factor, Factors
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.movement.movement import listed
@@ -65,6 +66,7 @@ class Rope(Op, name="mir.rope"):
     n_rot: int = attr(doc="elements of a head that turn; even, at most D")
     layout: str = attr("bshd", '"bshd" or "bhsd"')
 
+    linear = ((0,),)
     flops_per_element = 3
     dtypes = FLOATS
     samples = (
@@ -176,6 +178,13 @@ class Rope(Op, name="mir.rope"):
         b.parallel(self.x.type.static_shape, point)
 
     # -- transforms ------------------------------------------------------------------------
+
+    def factors(self) -> Factors:
+        packed = self.layout == "bshd"
+        x: list[Any] = ["b", "s", ("h", "d")] if packed else ["b", "h", "s", "d"]
+        heads = self.x.shape[2] // self.head_dim if packed else self.x.shape[1]
+        sizes: dict[Factor, Dim] = {"h": heads, "d": self.head_dim}
+        return Factors(self, [x, ["s", None], ["s", None]], [x], whole=["d"], sizes=sizes)
 
     def vjp(self, g: Value) -> tuple[Value, Value, Value]:
         """x turns back; the tables sum over batch and heads."""

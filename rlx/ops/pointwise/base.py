@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, ClassVar
 
 from rlx.errors import DTypeError
+from rlx.ir.factors import Factors, broadcast
 from rlx.ir.lift import promoted
 from rlx.ir.op import Op, operand
 from rlx.ir.value import Value
@@ -62,6 +63,9 @@ class Pointwise(Op):
             if v.dtype not in self.dtypes:
                 raise unsuitable(self, v.dtype)
         check_one_type(self.short, *(v.dtype for v in values))
+
+    def factors(self) -> Factors:
+        return broadcast(self)
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         """Batched operands keep their new axis in front; lower ranks are padded behind it."""

@@ -56,6 +56,7 @@ def safe_divisor(k: Any, lhs: Any, rhs: Any) -> tuple[Any, Any]:
 class Add(Binary, name="mir.add"):
     """Sum, element by element. Integers wrap."""
 
+    linear = ((0, 1),)
     commutes = True
     dtypes = ARITHMETIC
     samples = SAMPLES
@@ -77,6 +78,7 @@ class Add(Binary, name="mir.add"):
 class Sub(Binary, name="mir.sub"):
     """Difference, element by element. Integers wrap."""
 
+    linear = ((0, 1),)
     dtypes = ARITHMETIC
     samples = SAMPLES
     bads = BADS
@@ -97,6 +99,7 @@ class Sub(Binary, name="mir.sub"):
 class Mul(Binary, name="mir.mul"):
     """Product, element by element. Integers wrap."""
 
+    linear = ((0,), (1,))
     commutes = True
     dtypes = ARITHMETIC
     samples = SAMPLES
@@ -126,6 +129,7 @@ class Div(Binary, name="mir.div"):
     itself. Floats follow IEEE 754, complex numbers divide as in NumPy (by Smith's formula).
     """
 
+    linear = ((0,),)
     dtypes = ARITHMETIC
     samples = (
         *(sample(*s.types, data={1: "nonzero"}) for s in SAMPLES),

@@ -201,6 +201,7 @@ class Relu(Unary, name="mir.relu"):
 class Neg(Unary, name="mir.neg"):
     """The element with its sign changed. Integers wrap: the least signed one stays itself."""
 
+    linear = ((0,),)
     dtypes = ARITHMETIC
     samples = samples()
     bads = NUMBERS_ONLY

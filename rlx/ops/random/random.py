@@ -14,6 +14,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant, Iota
@@ -156,6 +157,9 @@ class RandomBits(Op, name="mir.random_bits"):
         if short:
             return Expand.build(Constant(np.zeros((), np.uint32)).out, self.out.shape), count
         return (count / (1 << 32)).cast(u32), count.cast(u32)
+
+    def factors(self) -> Factors:
+        return Factors(self, [[None] * self.key.rank], [[None] * self.out.rank])
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         return self.with_operands(operands).out

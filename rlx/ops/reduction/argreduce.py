@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.movement.movement import axis_of
@@ -106,6 +107,11 @@ class ArgExtremum(Op):
             b.store(0, rest, b.convert(found[1], i64))
 
         b.parallel(self.out.type.static_shape, line)
+
+    def factors(self) -> Factors:
+        kept = [None if i == self.axis else i for i in range(self.x.rank)]
+        out = kept if self.keepdims else [i for i in kept if i is not None]
+        return Factors(self, [range(self.x.rank)], [out], whole=[self.axis])
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         return self.with_operands(operands, axis=self.axis + 1).out

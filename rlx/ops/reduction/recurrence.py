@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors, lines
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.indexing.index_modes import same_batch
@@ -84,6 +85,9 @@ class Running(Op):
     def near(self: Any, v: Value, steps: int, fill: float) -> Value:
         """The elements that come ``steps`` before each in the order of the fold."""
         return shifted(v, self.axis, -steps if self.reverse else steps, fill)
+
+    def factors(self: Any) -> Factors:
+        return lines(self, self.axis)
 
     def batch(self: Any, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         return self.with_operands(operands, axis=self.axis + 1).out

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from math import prod
 from typing import Any, ClassVar
 
 import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ir.factors import Factors, Parts
 from rlx.ir.op import Array, Bad, Cost, Op, Sample, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant
@@ -110,6 +112,8 @@ class Reduce(Folding):
     """``fold(self, k, acc, x)`` -> register: the accumulator with one more element."""
     adds: ClassVar[bool] = False
     """Whether it is a sum."""
+    folds: ClassVar[str] = "sum"
+    """How ranks combine what they have folded: as ``all_reduce`` calls it."""
 
     def start(self) -> int | float | bool:
         """The result of folding nothing."""
@@ -144,10 +148,21 @@ class Reduce(Folding):
 
         b.parallel(self.out.type.static_shape, point)
 
+    def factors(self) -> Factors:
+        summed = self.axes if self.adds else ()
+        folded: dict[int | str, str] = {} if self.adds else dict.fromkeys(self.axes, self.folds)
+        return Factors(self, [range(self.x.rank)], [self._kept()], sums=summed, folds=folded)
+
+    def _kept(self) -> list[int | None]:
+        """The axis of the operand that each of the result's is; None for one that is folded."""
+        kept = [None if i in self.axes else i for i in range(self.x.rank)]
+        return kept if self.keepdims else [i for i in kept if i is not None]
+
 
 class ReduceSum(Reduce, name="mir.reduce_sum"):
     """Sum along axes. Integers keep their type and wrap; f16 and bf16 accumulate in f32."""
 
+    linear = ((0,),)
     adds = True
     dtypes = ARITHMETIC
     samples = (*SAMPLES, *EMPTY_AXIS)
@@ -175,6 +190,7 @@ class ReduceSum(Reduce, name="mir.reduce_sum"):
 class ReduceMean(Reduce, name="mir.reduce_mean"):
     """Arithmetic mean along axes, of floats or complex numbers; nan over an empty axis."""
 
+    linear = ((0,),)
     adds = True
     dtypes = INEXACT
     samples = (*SAMPLES, sample("3x0xT", axes=(1,)))
@@ -197,6 +213,11 @@ class ReduceMean(Reduce, name="mir.reduce_mean"):
         for a in self.axes:
             count *= self.x.type.static_shape[a]
         return acc / float(count)
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        (local,) = self.with_operands(operands).results
+        ranks = prod([parts.cut.get(a, 1) for a in self.axes])
+        return [local if ranks == 1 else local / ranks]
 
     def vjp(self, g: Value) -> tuple[Value]:
         share = widened(g) / _count(self, widened(g).dtype)
@@ -246,6 +267,8 @@ class ReduceMax(Extremum, name="mir.reduce_max"):
     Of bools it says whether any is true.
     """
 
+    folds = "max"
+
     def reference(self, x: Array) -> Array:
         return np.max(x, axis=self.axes, keepdims=self.keepdims)
 
@@ -261,6 +284,8 @@ class ReduceMin(Extremum, name="mir.reduce_min"):
 
     Of bools it says whether all are true.
     """
+
+    folds = "min"
 
     def reference(self, x: Array) -> Array:
         return np.min(x, axis=self.axes, keepdims=self.keepdims)
@@ -279,6 +304,7 @@ class ReduceProd(Reduce, name="mir.reduce_prod"):
     zeros, and so do its own derivatives.
     """
 
+    folds = "prod"
     dtypes = ARITHMETIC
     samples = (*SAMPLES, *EMPTY_AXIS)
     bads = (

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors, lines
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
 from rlx.ops.indexing.gather import Gather
@@ -64,6 +65,9 @@ class Ordering(Op):
             self.results[1].transpose(order),
             [order.index(i) for i in range(len(order))],
         )
+
+    def factors(self: Any) -> Factors:
+        return lines(self, self.axis)
 
     def vjp(self: Any, g: Value | None, _: Value | None = None) -> tuple[Value | None]:
         if g is None:
