@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from rlx.base.mesh import Mesh
 from rlx.distributed.spec import P
 from rlx.errors import GraphError
+from rlx.ir.builders import public
 from rlx.ir.location import Location
 
 __all__ = ["Exchange", "Placed", "ShardingReport"]
@@ -47,6 +48,7 @@ class Placed(NamedTuple):
     location: Location
 
 
+@public
 class ShardingReport:
     """The ``collectives`` of a graph on a mesh, in the order in which they run, and its ``values``.
 
