@@ -203,7 +203,10 @@ def test_the_generated_pages_are_up_to_date() -> None:
 
 
 @pytest.mark.parametrize("name", ["autodiff", "devices", "fourier", "linalg", "sparse", "splat"])
-def test_the_examples_of_a_page_run(name: str) -> None:
+def test_the_examples_of_a_page_run(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs" / f"{name}.md").read_text(encoding="utf-8")
     exec("\n".join(re.findall(r"```python\n(.*?)```", page, re.DOTALL)), {})
 

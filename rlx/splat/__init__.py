@@ -6,7 +6,9 @@
 The method is Kerbl, Kopanas, Leimkuehler and Drettakis, "3D Gaussian Splatting for Real-Time
 Radiance Field Rendering", 2023, on the projection of Zwicker et al., "EWA Volume Splatting", 2001.
 Where the INRIA code and gsplat differ, a docstring says which is followed. ``prepare`` is made of
-ordinary ops; ``rasterize`` sorts by depth and is one op, with one more for its gradient.
+ordinary ops; ``rasterize`` sorts by depth and is one op, with one more for its gradient. A
+``Scene`` is what files hold: ``read_ply`` and ``write_ply`` for Gaussians, ``read_colmap`` for what
+a training begins from.
 """
 
 from __future__ import annotations
@@ -19,10 +21,40 @@ from rlx.ir.lift import lift
 from rlx.ir.value import Value
 from rlx.ops.splat.rasterize import RasterizeGaussians
 from rlx.splat.camera import Camera
+from rlx.splat.colmap import (
+    ColmapCamera,
+    ColmapImage,
+    Reconstruction,
+    read_colmap,
+    write_colmap,
+)
 from rlx.splat.harmonics import from_harmonics
+from rlx.splat.parity import Agreement, agreement, make_parity_scene
 from rlx.splat.project import Projected, project
+from rlx.splat.scene import Points, Scene, read_ply, read_points, scene_of_points, write_ply
 
-__all__ = ["Camera", "Projected", "from_harmonics", "prepare", "rasterize", "render"]
+__all__ = [
+    "Agreement",
+    "Camera",
+    "ColmapCamera",
+    "ColmapImage",
+    "Points",
+    "Projected",
+    "Reconstruction",
+    "Scene",
+    "agreement",
+    "from_harmonics",
+    "make_parity_scene",
+    "prepare",
+    "rasterize",
+    "read_colmap",
+    "read_ply",
+    "read_points",
+    "render",
+    "scene_of_points",
+    "write_colmap",
+    "write_ply",
+]
 
 
 @located

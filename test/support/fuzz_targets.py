@@ -27,6 +27,7 @@ from support.fuzz_artifacts import ARTIFACT, ENTRY
 from support.fuzz_gguf import GGUF
 from support.fuzz_onnx import ONNX
 from support.fuzz_signatures import SIGNATURES
+from support.fuzz_splat import SPLAT
 from support.fuzzing import Target
 from support.mutation import mutated_bytes, mutated_text, mutated_value
 from support.random_graphs import random_case
@@ -180,6 +181,7 @@ def _attempt_calls(calls: list[tuple[str, int]]) -> None:
 def _schedules() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """The arguments of Weights and of Program for random graphs."""
     from rlx.compiler.driver import compile_graph
+    from rlx.runtime.artifact import Variant
     from rlx.runtime.weights import Code, plain
     from rlx.targets.cpu import make_target
 
@@ -187,6 +189,7 @@ def _schedules() -> list[tuple[dict[str, Any], dict[str, Any]]]:
     for seed in range(12):
         artifact, _ = compile_graph(random_case(seed, 6).graph, make_target())
         variant = artifact.variants[0]
+        assert isinstance(variant, Variant)
         code = Code(variant)
         constants = [plain(c) for c in code.constants]
         main, flag = variant.main, Place(_native.BASE_ARENA, 0)
@@ -272,4 +275,5 @@ TARGETS: dict[str, Target] = {
     "entry": ENTRY,
     "gguf": GGUF,
     "onnx": ONNX,
+    "splat": SPLAT,
 }

@@ -38,6 +38,13 @@ def test_digits_are_learnt(name: str, least: float) -> None:
     assert found is not None and float(found[1]) >= least, out
 
 
+def test_a_scene_of_gaussians_is_trained(tmp_path: Path) -> None:
+    out = run("splat_scene.py", "--steps", "60", "--ply", str(tmp_path / "scene.ply"))
+    before, after = (float(d) for d in re.findall(r"the test view ([\d.]+) dB", out))
+    assert after > before + 6, out
+    assert len(rlx.splat.read_ply(tmp_path / "scene.ply")) == 150
+
+
 def test_a_language_model_learns() -> None:
     out = run("language_model.py", "--steps", "40")
     found = re.match(r"loss ([\d.]+) to ([\d.]+)\n'the License", out)
