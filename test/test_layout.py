@@ -31,7 +31,8 @@ FUNCTION_LINES = 60
 LAYERS = {
     "rlx": (
         "errors", "base", "_mlir", "knobs", "tracing", "types", "ir", "schedule", "quant", "ops",
-        "optim", "random", "custom", "linalg", "sparse", "splat", "text", "precision", "autodiff",
+        "optim", "random", "custom", "matrix_functions", "linalg", "sparse", "splat", "text",
+        "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "lowering", "runtime", "compiler", "inspect",
         "view", "compat", "bench", "opt", "driver", "macros", "roofline", "functions", "xp", "nn",
         "ptq", "models", "frontends", "llm", "distributed", "training", "prelude", "tools",
