@@ -31,7 +31,10 @@ class Cpu(NamedTuple):
     libraries: tuple[str, ...] = ()
 
 
-CPUS = (Cpu("aarch64", "g++-aarch64-linux-gnu"),)
+CPUS = (
+    Cpu("aarch64", "g++-aarch64-linux-gnu"),
+    Cpu("riscv64", "g++-riscv64-linux-gnu", ("-latomic",)),  # GCC 12 calls it for single bytes
+)
 
 QEMU = "qemu-user"
 

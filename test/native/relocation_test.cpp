@@ -9,6 +9,7 @@ namespace {
 
 constexpr auto kX86 = Machine::kX86_64;
 constexpr auto kArm = Machine::kAArch64;
+constexpr auto kRisc = Machine::kRiscV64;
 
 struct Patched {
   Relocated status;
@@ -69,6 +70,37 @@ TEST(arm_refusals) {
   CHECK(apply(kArm, 283, 0x94000000, 0, uint64_t{1} << 27).status == Relocated::kOverflow);
   CHECK(apply(kArm, 275, 0x90000000, 0, uint64_t{1} << 32).status == Relocated::kOverflow);
   CHECK(apply(kArm, 274, 0x10000000, 0, 1 << 20).status == Relocated::kOverflow);
+}
+
+// The expected words are those of an assembler.
+TEST(risc_instructions) {
+  check_value(apply(kRisc, 16, 0x00b50063, 0x1000, 0x1abe), 0x2ab50fe3);  // beq a0, a1, +0xabe
+  check_value(apply(kRisc, 16, 0x00b50063, 0x1554, 0x1000), 0xaab506e3);  // beq a0, a1, -0x554
+  check_value(apply(kRisc, 17, 0x000000ef, 0, 0xa5a5e), 0x25fa50ef);      // jal ra, +0xa5a5e
+  check_value(apply(kRisc, 17, 0x000000ef, 0x5a5a2, 0), 0xa5fa50ef);      // jal ra, -0x5a5a2
+  // auipc and what adds the lower half, -0x544, to it: a jump, a load and a store
+  check_value(apply(kRisc, 19, 0x000080e700000517, 0x1000, 0x12346abc), 0xabc080e712346517);
+  check_value(apply(kRisc, 23, 0x00000517, 0x1000, 0x12346abc), 0x12346517);
+  check_value(apply(kRisc, 24, 0x00053503, 0, 0x12345abc), 0xabc53503);
+  check_value(apply(kRisc, 25, 0x00b53023, 0, 0x12345abc), 0xaab53e23);
+  check_value(apply(kRisc, 44, 0xc101, 0x1000, 0x10aa), 0xc54d);  // c.beqz a0, +0xaa
+  check_value(apply(kRisc, 44, 0xc101, 0x1056, 0x1000), 0xd54d);  // c.beqz a0, -0x56
+  check_value(apply(kRisc, 45, 0xa001, 0x1000, 0x1556), 0xab99);  // c.j +0x556
+  check_value(apply(kRisc, 45, 0xa001, 0x12aa, 0x1000), 0xbb99);  // c.j -0x2aa
+  CHECK(relocation_width(kRisc, 19) == 8 && relocation_width(kRisc, 45) == 2);
+  CHECK(relocation_width(kRisc, 16) == 4 && relocation_width(kRisc, 51) == 0);
+  CHECK(relocation_is_lower_half(kRisc, 25) && !relocation_is_lower_half(kRisc, 23));
+  CHECK(relocation_uses_got(kRisc, 20) && !relocation_is_lower_half(kArm, 277));
+}
+
+TEST(risc_refusals) {
+  CHECK(apply(kRisc, 16, 0x00b50063, 0, 0x1000).status == Relocated::kOverflow);
+  CHECK(apply(kRisc, 17, 0xef, 0, 0x100000).status == Relocated::kOverflow);
+  CHECK(apply(kRisc, 23, 0x517, 0, 0x7ffff800).status == Relocated::kOverflow);
+  CHECK(apply(kRisc, 44, 0xc101, 0, 0x100).status == Relocated::kOverflow);
+  CHECK(apply(kRisc, 45, 0xa001, 0, 0x800).status == Relocated::kOverflow);
+  CHECK(apply(kRisc, 17, 0xef, 0, 3).status == Relocated::kMisaligned);
+  CHECK(apply(kRisc, 9999, 0, 0, 0).status == Relocated::kUnknownType);
 }
 
 TEST(unknown_types_are_named_unknown) {

@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from rlx.targets.llvm.elf import Object, SectionType
 from support.cpp import run
+
+RELOCATIONS = SectionType.RELOCATIONS
 
 
 @pytest.mark.parametrize("name", ["rlx_native_tests", "rlx_portable_tests"])
@@ -18,8 +21,7 @@ def test_mutated_inputs(native_build: Path, target: str):
     assert "refused" in run(native_build / "test" / "native" / "fuzz", target, "20000", "1")
 
 
-AARCH64_IR = """
-target triple = "aarch64-unknown-linux-gnu"
+IR = """
 @table = private constant [4 x float] [float 1.0, float 2.0, float 3.0, float 4.0]
 @pair = private constant <4 x float> <float 1.0, float 2.0, float 3.0, float 4.0>
 @counter = internal global i64 0
@@ -46,16 +48,48 @@ define void @kernel(i64 %begin, i64 %end, ptr %out) {
 """
 
 
-def test_objects_of_llvm_for_aarch64_link_here_too(native_build: Path, tmp_path: Path):
+OBJECTS = {"aarch64": ("small", "", 183), "riscv64": ("medium", "+m,+a,+f,+d,+c,+v,-relax", 243)}
+"""By machine: the code model, LLVM's features, and the number in an ELF file's head."""
+
+
+def _object(machine: str) -> bytes:
     llvm = pytest.importorskip("llvmlite.binding")
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
-    target = llvm.Target.from_triple("aarch64-unknown-linux-gnu")
-    machine = target.create_target_machine(reloc="pic", codemodel="small")
+    model, features, _ = OBJECTS[machine]
+    target = llvm.Target.from_triple(f"{machine}-unknown-linux-gnu")
+    abi = "lp64d" if machine == "riscv64" else ""
+    made = target.create_target_machine(
+        reloc="pic", codemodel=model, features=features, abiname=abi
+    )
+    return made.emit_object(
+        llvm.parse_assembly(f'target triple = "{machine}-unknown-linux-gnu"\n{IR}')
+    )
+
+
+@pytest.mark.parametrize("machine", OBJECTS)
+def test_objects_of_llvm_for_other_machines_link_here_too(
+    machine: str, native_build: Path, tmp_path: Path
+):
     path = tmp_path / "kernel.o"
-    path.write_bytes(machine.emit_object(llvm.parse_assembly(AARCH64_IR)))
+    path.write_bytes(_object(machine))
     link = native_build / "test" / "native" / "link_object"
-    assert run(link, "aarch64", path).split() == ["kernel", "outer"]
+    assert run(link, machine, path).split() == ["kernel", "outer"]
     refused = subprocess.run([link, "x86_64", path], capture_output=True, text=True, check=False)
     assert refused.returncode == 1
-    assert "machine number 183" in refused.stderr
+    assert f"machine number {OBJECTS[machine][2]}" in refused.stderr
+
+
+def test_half_of_an_address_is_refused(native_build: Path, tmp_path: Path):
+    """A lower half whose upper one is no more: the types of those relocations are 0 here."""
+    path = tmp_path / "kernel.o"
+    data = bytearray(_object("riscv64"))
+    for section in (s for s in Object.read(bytes(data)).sections if s.kind == RELOCATIONS):
+        start = data.index(section.data)
+        for at in range(start, start + len(section.data), 24):
+            if data[at + 8] in (20, 23):
+                data[at + 8] = 0
+    path.write_bytes(data)
+    link = native_build / "test" / "native" / "link_object"
+    refused = subprocess.run([link, "riscv64", path], capture_output=True, text=True, check=False)
+    assert "no upper half at" in refused.stderr

@@ -334,7 +334,8 @@ def conforms(target: str, chosen: Sequence[Case], *, wholly: bool = True) -> Ite
             yield Finding.of(case, "refused", why)
         else:
             stands = wholly or case.op.name in STANDS.get(target, (case.op.name,))
-            fit[here.runs and stands and case.op.name not in slow].append(case)
+            takes = target not in EMULATED or not here.runs or emulated.runs(target, case)
+            fit[here.runs and stands and takes and case.op.name not in slow].append(case)
     for runs, found in fit.items():
         size = min(BATCH, judge.batch if judge else BATCH)
         if not wholly:  # each name has a batch at least
@@ -368,6 +369,9 @@ def _tried(
 def _judged(target: str, batch: Sequence[Case], names: Sequence[str]) -> None:
     """Compile a batch for names of a target, and ask its judge what it says of that."""
     graph, judge = OpGraph.of_cases("cases", batch).graph, JUDGES.get(target)
+    if target in EMULATED:
+        rlx.compile_artifact(graph, target)
+        return
     for name in names:
         found = find_target(name)
         program, _ = compile_program(graph, found)

@@ -27,6 +27,7 @@ def test_the_widest_that_fits() -> None:
     # One missing part of AVX-512 is enough to do without it.
     assert best(V4.has - {"avx512dq"}) == V3
     assert best({"neon"}).isa == "aarch64"
+    assert best({"m", "a", "f", "d", "c", "v"}) == PRESETS["riscv64"]
 
 
 def test_extras_are_kept() -> None:

@@ -4,7 +4,7 @@
 
 #if defined(__x86_64__)
 #include <cpuid.h>
-#elif defined(__aarch64__) && defined(__linux__)
+#elif (defined(__aarch64__) || defined(__riscv)) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
 #if defined(__linux__)
@@ -152,6 +152,17 @@ std::vector<std::string> cpu_features() {
   std::vector<std::string> found;
   for (const Feature& feature : kFeatures) {
     if ((getauxval(feature.type) >> feature.bit & 1) != 0) found.push_back(feature.name);
+  }
+  return found;
+}
+
+#elif defined(__riscv) && defined(__linux__)
+
+// Linux tells by a bit a letter which extensions there are.
+std::vector<std::string> cpu_features() {
+  std::vector<std::string> found;
+  for (const char letter : {'m', 'a', 'f', 'd', 'c', 'v'}) {
+    if ((getauxval(AT_HWCAP) >> (letter - 'a') & 1) != 0) found.emplace_back(1, letter);
   }
   return found;
 }

@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstring>
+#include <map>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -100,6 +101,9 @@ class ElfLoader {
   void apply(const elf::Section& target, size_t section, const elf::Rela& rela);
   uint64_t symbol_address(size_t index) const;
   uint64_t got_slot(size_t symbol);
+  uint64_t value_symbol(const elf::Rela& rela);
+  uint64_t upper_distance(const elf::Rela& lower);
+  void find_uppers();
   void name_symbols();
 
   Bytes file_;
@@ -114,6 +118,8 @@ class ElfLoader {
   std::array<uint64_t, kGroups> group_start_{}, group_size_{};
   uint64_t got_offset_ = 0;
   std::unordered_map<size_t, uint64_t> got_;  // symbol to its slot's offset in the image
+  // Relocations by section and offset, once one is asked for that has a lower half.
+  std::map<std::pair<uint64_t, uint64_t>, elf::Rela> uppers_;
   std::shared_ptr<ElfObject> object_;
 };
 
@@ -334,8 +340,8 @@ void ElfLoader::apply(const elf::Section& target, size_t section, const elf::Rel
   if (rela.offset > target.size || bytes > target.size - rela.offset) {
     refuse(where, "a place outside", "one inside the " + number(target.size) + " bytes");
   }
-  const bool got = relocation_uses_got(machine_, type);
-  const uint64_t s = got ? got_slot(rela.symbol()) : symbol_address(rela.symbol());
+  const uint64_t s =
+      relocation_is_lower_half(machine_, type) ? upper_distance(rela) : value_symbol(rela);
   std::byte* place = object_->mapping_.data() + section_offset_[section] + rela.offset;
   const auto p = reinterpret_cast<uint64_t>(place);
   switch (relocate(machine_, type, place, p, s, rela.addend)) {
@@ -349,6 +355,35 @@ void ElfLoader::apply(const elf::Section& target, size_t section, const elf::Rel
     case Relocated::kMisaligned:
       refuse(where, "a misaligned symbol '" + symbols_[rela.symbol()].text + "'",
              "one aligned to what the instruction addresses");
+  }
+}
+
+// What a relocation addresses: its symbol, or the slot that holds the symbol's address.
+uint64_t ElfLoader::value_symbol(const elf::Rela& rela) {
+  const bool got = relocation_uses_got(machine_, rela.type());
+  return got ? got_slot(rela.symbol()) : symbol_address(rela.symbol());
+}
+
+// The distance of which `lower` stores the lower half: from the place of the instruction that its
+// symbol labels to what the relocation there addresses.
+uint64_t ElfLoader::upper_distance(const elf::Rela& lower) {
+  const uint64_t place = symbol_address(lower.symbol());
+  const NamedSymbol& label = symbols_[lower.symbol()];
+  if (uppers_.empty()) find_uppers();
+  const auto found = uppers_.find({label.shndx, label.value});
+  if (found == uppers_.end()) {
+    refuse("relocation of a lower half", "no upper half at '" + label.text + "'", "one");
+  }
+  return value_symbol(found->second) + static_cast<uint64_t>(found->second.addend) - place;
+}
+
+void ElfLoader::find_uppers() {
+  for (const elf::Section& table : sections_) {
+    for (const elf::Rela& rela : relocations_of(table)) {
+      if (relocation_width(machine_, rela.type()) <= 0) continue;
+      if (relocation_is_lower_half(machine_, rela.type())) continue;
+      uppers_.emplace(std::pair<uint64_t, uint64_t>(table.info, rela.offset), rela);
+    }
   }
 }
 

@@ -20,6 +20,8 @@ inline void spin_pause() {
   __builtin_ia32_pause();
 #elif defined(__aarch64__)
   asm volatile("yield" ::: "memory");
+#elif defined(__riscv)
+  asm volatile(".insn i 0x0f, 0, x0, x0, 0x010" ::: "memory");  // pause, a hint to any assembler
 #endif
 }
 

@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "riscv_fields.h"
+
 namespace rlx {
 
 namespace {
@@ -18,12 +20,13 @@ enum class Field {
   kAdr,      // S + A - P, 21 bits, split in ADR
   kLow12,    // bits of (S + A) below 4 KiB, scaled by the access size, in ADD, LDR, STR
   kBranch,   // S + A - P, a signed count of instructions
+  kRiscV,    // S + A - P, scattered over an instruction of RISC-V
 };
 
 struct Kind {
   uint32_t type;
   Field field;
-  int bits;   // kLow12: log2 of the access size; kBranch: width of the field
+  int bits;   // kLow12: log2 of the access size; kBranch: width of the field; kRiscV: its form
   int shift;  // kBranch: lowest bit of the field
   bool got;   // the symbol's table slot stands for the symbol
 };
@@ -66,6 +69,26 @@ constexpr Kind kArmKinds[] = {
     {312, Field::kLow12, 3, 0, true},     // R_AARCH64_LD64_GOT_LO12_NC
 };
 
+constexpr int form(RiscVForm form) { return static_cast<int>(form); }
+
+constexpr Kind kRiscVKinds[] = {
+    {0, Field::kNone, 0, 0, false},                             // R_RISCV_NONE
+    {1, Field::kAbsU32, 0, 0, false},                           // R_RISCV_32
+    {2, Field::kAbs64, 0, 0, false},                            // R_RISCV_64
+    {16, Field::kRiscV, form(RiscVForm::kB), 0, false},         // R_RISCV_BRANCH
+    {17, Field::kRiscV, form(RiscVForm::kJ), 0, false},         // R_RISCV_JAL
+    {18, Field::kRiscV, form(RiscVForm::kCall), 0, false},      // R_RISCV_CALL
+    {19, Field::kRiscV, form(RiscVForm::kCall), 0, false},      // R_RISCV_CALL_PLT
+    {20, Field::kRiscV, form(RiscVForm::kHigh), 0, true},       // R_RISCV_GOT_HI20
+    {23, Field::kRiscV, form(RiscVForm::kHigh), 0, false},      // R_RISCV_PCREL_HI20
+    {24, Field::kRiscV, form(RiscVForm::kLowI), 0, false},      // R_RISCV_PCREL_LO12_I
+    {25, Field::kRiscV, form(RiscVForm::kLowS), 0, false},      // R_RISCV_PCREL_LO12_S
+    {44, Field::kRiscV, form(RiscVForm::kShortB), 0, false},    // R_RISCV_RVC_BRANCH
+    {45, Field::kRiscV, form(RiscVForm::kShortJ), 0, false},    // R_RISCV_RVC_JUMP
+    {51, Field::kNone, 0, 0, false},                            // R_RISCV_RELAX
+    {57, Field::kRel32, 0, 0, false},                           // R_RISCV_32_PCREL
+};
+
 template <size_t N>
 const Kind* find_in(const Kind (&kinds)[N], uint32_t type) {
   for (const Kind& kind : kinds) {
@@ -75,7 +98,15 @@ const Kind* find_in(const Kind (&kinds)[N], uint32_t type) {
 }
 
 const Kind* find_kind(Machine machine, uint32_t type) {
-  return machine == Machine::kX86_64 ? find_in(kX86Kinds, type) : find_in(kArmKinds, type);
+  switch (machine) {
+    case Machine::kX86_64:
+      return find_in(kX86Kinds, type);
+    case Machine::kAArch64:
+      return find_in(kArmKinds, type);
+    case Machine::kRiscV64:
+      return find_in(kRiscVKinds, type);
+  }
+  return nullptr;
 }
 
 bool fits_signed(int64_t value, int bits) {
@@ -126,7 +157,15 @@ Relocated store_if(bool fits, std::byte* place, T value) {
 }  // namespace
 
 const char* machine_name(Machine machine) {
-  return machine == Machine::kX86_64 ? "x86_64" : "aarch64";
+  switch (machine) {
+    case Machine::kX86_64:
+      return "x86_64";
+    case Machine::kAArch64:
+      return "aarch64";
+    case Machine::kRiscV64:
+      return "riscv64";
+  }
+  return "";
 }
 
 Machine host_machine() {
@@ -134,8 +173,10 @@ Machine host_machine() {
   return Machine::kX86_64;
 #elif defined(__aarch64__)
   return Machine::kAArch64;
+#elif defined(__riscv) && __riscv_xlen == 64
+  return Machine::kRiscV64;
 #else
-#error "the object loader knows x86-64 and aarch64"
+#error "the object loader knows x86-64, aarch64 and riscv64"
 #endif
 }
 
@@ -143,12 +184,19 @@ int relocation_width(Machine machine, uint32_t type) {
   const Kind* kind = find_kind(machine, type);
   if (kind == nullptr) return -1;
   if (kind->field == Field::kNone) return 0;
+  if (kind->field == Field::kRiscV) return width_of(static_cast<RiscVForm>(kind->bits));
   return kind->field == Field::kAbs64 || kind->field == Field::kRel64 ? 8 : 4;
 }
 
 bool relocation_uses_got(Machine machine, uint32_t type) {
   const Kind* kind = find_kind(machine, type);
   return kind != nullptr && kind->got;
+}
+
+bool relocation_is_lower_half(Machine machine, uint32_t type) {
+  const Kind* kind = find_kind(machine, type);
+  if (kind == nullptr || kind->field != Field::kRiscV) return false;
+  return is_lower_half(static_cast<RiscVForm>(kind->bits));
 }
 
 Relocated relocate(Machine machine, uint32_t type, std::byte* place, uint64_t p, uint64_t s,
@@ -186,6 +234,14 @@ Relocated relocate(Machine machine, uint32_t type, std::byte* place, uint64_t p,
       return patch_low12(place, target, kind->bits);
     case Field::kBranch:
       return patch_branch(place, distance, kind->bits, kind->shift);
+    case Field::kRiscV: {
+      const auto form = static_cast<RiscVForm>(kind->bits);
+      const auto value = is_lower_half(form) ? static_cast<int64_t>(s) : distance;
+      if (!fits(form, value)) return Relocated::kOverflow;
+      if (value % 2 != 0 && is_jump(form)) return Relocated::kMisaligned;
+      patch(form, place, value);
+      return Relocated::kDone;
+    }
   }
   return Relocated::kUnknownType;
 }

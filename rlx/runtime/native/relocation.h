@@ -6,9 +6,9 @@
 
 namespace rlx {
 
-enum class Machine : uint16_t { kX86_64 = 62, kAArch64 = 183 };
+enum class Machine : uint16_t { kX86_64 = 62, kAArch64 = 183, kRiscV64 = 243 };
 
-// "x86_64" or "aarch64".
+// "x86_64", "aarch64" or "riscv64".
 const char* machine_name(Machine machine);
 
 // The machine that this process runs on.
@@ -28,9 +28,14 @@ int relocation_width(Machine machine, uint32_t type);
 // Whether the relocation addresses a table slot that holds the symbol's address, not the symbol.
 bool relocation_uses_got(Machine machine, uint32_t type);
 
+// Whether the relocation is the lower half of another one's value: its symbol is the place of the
+// instruction that has the upper half.
+bool relocation_is_lower_half(Machine machine, uint32_t type);
+
 // Applies one relocation. `place` is writable memory of relocation_width() bytes that the program
 // will see at address `p`; `s` is the address of the symbol (or of its table slot, where
-// relocation_uses_got), `a` the addend.
+// relocation_uses_got; or the distance of the upper half, where relocation_is_lower_half), `a` the
+// addend.
 Relocated relocate(Machine machine, uint32_t type, std::byte* place, uint64_t p, uint64_t s,
                    int64_t a);
 

@@ -19,6 +19,7 @@ from rlx.targets.base import check_kernels
 from rlx.targets.cpu.features import Features
 from rlx.targets.llvm import machine
 from rlx.targets.llvm.bridge import to_llvm22
+from rlx.targets.llvm.half import with_conversions
 
 __all__ = ["compile_kernels", "to_assembly", "to_llvm"]
 
@@ -64,6 +65,8 @@ def to_llvm(kernels: Sequence[KernelText], features: Features, *, lines: bool = 
     bodies = "\n".join(_as_body(k) for k in kernels)
     # The module's own head stands before the first line, so that kernel lines count from 1.
     text = _local(to_llvm22(_lowering.translate(f"module {{{bodies}\n}}", lines)))
+    if features.arch == "riscv64":
+        text = with_conversions(text, boxed=True, group="1000")
     frames = "\n".join(_frame(k) for k in kernels)
     return f"{text}\n{frames}\nattributes #1000 = {{ {_FUNCTION_ATTRIBUTES} }}\n"
 

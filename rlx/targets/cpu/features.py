@@ -23,6 +23,8 @@ _X86_EXTRAS = frozenset(
 )
 _NEON = frozenset(["neon"])
 _ARM_EXTRAS = frozenset(["dotprod", "bf16", "i8mm", "fullfp16"])
+# The general-purpose extensions G, C and the vectors V, which are 128 bits or more: RVA23's base.
+_RVV = frozenset(["m", "a", "f", "d", "c", "v"])
 
 
 class Features(NamedTuple):
@@ -33,7 +35,7 @@ class Features(NamedTuple):
     ``isa``'s own included. It is part of the key under which code is cached.
     """
 
-    arch: Literal["x86-64", "aarch64"]
+    arch: Literal["x86-64", "aarch64", "riscv64"]
     isa: str
     vector_bits: int
     registers: int
@@ -59,6 +61,11 @@ class Features(NamedTuple):
             # Some systems keep x18 for themselves; code without it runs on all.
             extras += ["+neon", "+reserve-x18"]
             return Machine("aarch64", "aarch64-unknown-linux-gnu", "generic", ",".join(extras))
+        if self.arch == "riscv64":
+            # Linker relaxation would leave distances within a function to a linker.
+            extras += [*(f"+{letter}" for letter in sorted(_RVV)), "+zvl128b", "-relax"]
+            triple, attributes = "riscv64-unknown-linux-gnu", ",".join(extras)
+            return Machine("riscv64", triple, "generic-rv64", attributes, abi="lp64d")
         extras.append("-prefer-256-bit")
         return Machine("x86-64", "x86_64-unknown-linux-gnu", self.isa, ",".join(extras))
 
@@ -67,6 +74,7 @@ PRESETS: dict[str, Features] = {
     f.isa: f
     for f in (
         Features("aarch64", "aarch64", 128, 32, _NEON),
+        Features("riscv64", "riscv64", 128, 32, _RVV),
         Features("x86-64", "x86-64-v3", 256, 16, _V3),
         Features("x86-64", "x86-64-v4", 512, 32, _V4),
     )
@@ -90,8 +98,8 @@ def preset(name: str) -> Features:
 
 
 def _extras(arch: str, isa: str) -> frozenset[str]:
-    if arch == "aarch64":
-        return _ARM_EXTRAS
+    if arch != "x86-64":
+        return _ARM_EXTRAS if arch == "aarch64" else frozenset()
     return _X86_EXTRAS if isa == "x86-64-v4" else frozenset()
 
 
@@ -104,8 +112,8 @@ def best(found: Collection[str]) -> Features:
     fitting = [f for f in PRESETS.values() if f.has <= have]
     if not fitting:
         raise DeviceError(
-            "this CPU has neither AVX2, FMA and F16C (x86-64-v3) nor NEON (aarch64), and RLX emits "
-            f"code for no less; it reports: {', '.join(sorted(have)) or 'nothing'}"
+            "this CPU has neither AVX2, FMA and F16C (x86-64-v3) nor NEON (aarch64) nor V (riscv64),"
+            f" and RLX emits code for no less; it reports: {', '.join(sorted(have)) or 'nothing'}"
         )
     base = max(fitting, key=lambda f: f.vector_bits)
     extras = have & _extras(base.arch, base.isa)

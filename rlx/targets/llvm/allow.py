@@ -88,6 +88,7 @@ _AMDGCN = _words(
 _INTRINSICS: dict[str, frozenset[str]] = {
     "x86-64": _GENERIC | _X86,
     "aarch64": _GENERIC | _AARCH64,
+    "riscv64": _GENERIC,
     "nvptx64": _GENERIC | _NVPTX,
     "amdgcn": _GENERIC | _AMDGCN,
 }

@@ -28,17 +28,19 @@ class Machine(NamedTuple):
     """What LLVM is told of a target.
 
     ``arch`` names the allow-list; ``attributes`` is LLVM's ``+feature,-feature`` string, where
-    ``-prefer-256-bit`` keeps LLVM from choosing half of a 512-bit register.
+    ``-prefer-256-bit`` keeps LLVM from choosing half of a 512-bit register; ``abi`` is how floats
+    are passed, on machines that have several ways.
     """
 
     arch: str
     triple: str
     cpu: str
     attributes: str = ""
+    abi: str = ""
 
 
 def emit_object(text: str, machine: Machine, *, opt: int = 2) -> bytes:
-    """A relocatable object from LLVM 22 text: position-independent, small code model.
+    """A relocatable object from LLVM 22 text: position-independent, all of it within 2 GiB.
 
     ``opt`` is the level of the code generator, 0 to 3. Raises ToolchainError for text that the
     allow-list or LLVM refuses, and if the object would need a symbol from outside.
@@ -175,9 +177,12 @@ def _new_target_machine(machine: Machine, opt: int) -> llvm.TargetMachine:
         target = binding.Target.from_triple(machine.triple)
     except RuntimeError as error:
         raise ToolchainError(f"this LLVM has no target {machine.triple}: {error}") from None
+    # What LLVM calls medium there reaches data at any distance within 2 GiB, as small elsewhere.
+    model = "medium" if machine.arch == "riscv64" else "small"
     return target.create_target_machine(
-        cpu=machine.cpu, features=machine.attributes, opt=opt, reloc="pic", codemodel="small"
-    )
+        cpu=machine.cpu, features=machine.attributes, opt=opt, reloc="pic", codemodel=model,
+        abiname=machine.abi,
+    )  # fmt: skip
 
 
 def undefined_symbols(obj: bytes) -> list[str]:

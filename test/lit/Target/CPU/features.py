@@ -3,6 +3,7 @@
 # RUN: %rlx-opt %t.lir --emit=asm --target=cpu:x86-64-v3 | %filecheck %s --check-prefix=V3
 # RUN: %rlx-opt %t.lir --emit=asm --target=cpu:x86-64-v4 | %filecheck %s --check-prefix=V4
 # RUN: %rlx-opt %t.lir --emit=asm --target=cpu:aarch64 | %filecheck %s --check-prefix=ARM
+# RUN: %rlx-opt %t.lir --emit=asm --target=cpu:riscv64 | %filecheck %s --check-prefix=RISCV
 # RUN: %rlx-opt %t.lir --emit=llvm --target=cpu:x86-64-v3 | %filecheck %s --check-prefix=LLVM
 
 # A kernel is one function without calls of a library, behind a frame of the runtime's ABI.
@@ -24,6 +25,9 @@
 
 # ARM-NOT: ymm
 # ARM: fmla v{{[0-9]+}}.4s
+
+# RISCV-NOT: call{{.*}}fma
+# RISCV: vfmacc.v{{[vf]}}
 
 # LLVM-NOT: declare {{.*}}@expf
 # LLVM: <8 x float>
