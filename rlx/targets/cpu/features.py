@@ -112,8 +112,8 @@ def best(found: Collection[str]) -> Features:
     fitting = [f for f in PRESETS.values() if f.has <= have]
     if not fitting:
         raise DeviceError(
-            "this CPU has neither AVX2, FMA and F16C (x86-64-v3) nor NEON (aarch64) nor V (riscv64),"
-            f" and RLX emits code for no less; it reports: {', '.join(sorted(have)) or 'nothing'}"
+            "this CPU has neither AVX2, FMA and F16C (x86-64-v3) nor NEON (aarch64) nor V (riscv64)"
+            f", and RLX emits code for no less; it reports: {', '.join(sorted(have)) or 'nothing'}"
         )
     base = max(fitting, key=lambda f: f.vector_bits)
     extras = have & _extras(base.arch, base.isa)
