@@ -192,7 +192,8 @@ class Builder:
             i = self._next(at, to)
             step = to[i]
             taken = step >= 0 and step in (*at[:i], *at[i + 1 :])
-            if taken or (step >= 0 and at[i] == PARTIAL and self._whole_too(v, i)):
+            through = at[i] == PARTIAL if step >= 0 else step == PARTIAL and at[i] != WHOLE
+            if taken or (through and (step == PARTIAL or self._whole_too(v, i))):
                 step = WHOLE
             after = (*at[:i], step, *at[i + 1 :])
             if after not in have:

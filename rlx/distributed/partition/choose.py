@@ -2,7 +2,7 @@
 
 What a choice costs is known from the ends of every edge, as in a labelling of a graph. The first
 labels come from a pass forward, which adds up the least costs of operands, and one back, which
-chooses; then labels change one by one, and two by two along edges, as long as that saves bytes
+chooses; then labels change one by one, two by two, and by regions, as long as that saves bytes
 (iterated conditional modes, Besag, "On the Statistical Analysis of Dirty Pictures", 1986).
 """
 
@@ -19,6 +19,7 @@ from rlx.distributed.partition.problem import (
     Label,
     Linear,
     Node,
+    Place,
     Problem,
     count,
     spec_state,
@@ -30,11 +31,14 @@ __all__ = ["choose", "sent"]
 ALIKE = -4
 """The state WHOLE, needed by an op that all ranks compute alike."""
 
-START = 1024.0
-"""Bytes that the start of a collective counts as."""
-SPARED = 1e-3
-"""Bytes that a byte counts as which every rank has where it could be cut."""
-SWEEPS = 12
+START, LATE = 1024.0, 1024.0
+"""Bytes that the start of a collective counts as, and an op on parts of sums: sums that are taken
+early are more often combined."""
+SPARED, ZEROED = 1e-3, 1e-2
+"""Bytes that a byte counts as which every rank has where it could be cut, and one of a value that
+becomes zeros on all ranks but the first, to be a part of a sum."""
+SWEEPS, REGION = 12, 64
+"""How often labels are gone through at most, and how many are changed together."""
 REFUSED = 1e15
 """Bytes that a gather counts as which ``strict`` refuses: it is put in where nothing else does."""
 
@@ -56,12 +60,16 @@ def choose(problem: Problem) -> None:
             _Along(problem, axis).run()
 
 
+Kind = str | Place
+
+
 class _Along:
     """The labels along one axis."""
 
     def __init__(self, problem: Problem, axis: Axis) -> None:
         self.problem, self.axis, self.n = problem, axis, axis.ranks
         self.labels: dict[Node, list[Label]] = {}
+        self.kinds: dict[Node, dict[Kind, Label]] = {}
         self._candidates()
         self.of: dict[Node, Label] = {}
         self.bytes: dict[Value, float] = {}
@@ -72,7 +80,7 @@ class _Along:
     def run(self) -> None:
         self._first()
         for _ in range(SWEEPS):
-            if not self._improve() and not self._pairs():
+            if not self._improve() and not self._pairs() and not self._regions():
                 break
         for node, label in self.of.items():
             node.labels[self.axis.name] = label
@@ -86,22 +94,23 @@ class _Along:
                 label
                 for label in self.problem.candidates(node, self.axis, seeds)
                 if not isinstance(label, Linear)
-                or all(node.op.operands[i] in partial for i in label.group)
+                or any(node.op.operands[i] in partial for i in label.group)
             ]
             self.labels[node] = found
             gives = zip(*map(node.gives, found), strict=True)
             pairs = zip(node.op.results, gives, strict=True)
             partial |= {r for r, states in pairs if PARTIAL in states}
+            self.kinds[node] = {self._kind_of(node, label): label for label in reversed(found)}
 
     # -- costs -----------------------------------------------------------------------------
 
     def moved(self, v: Value, state: int | None, to: int) -> float:
         """The bytes that take a value from one state to another."""
-        if state == to or (state is None and to != PARTIAL):
-            return 0.0
-        if to == PARTIAL:
+        if to == PARTIAL and state is not None and state >= 0:
             return inf
-        if state is None or state == WHOLE:
+        if to == PARTIAL and state != PARTIAL:
+            return ZEROED * self.bytes[v] + 1.0
+        if state in (None, WHOLE, to):
             return 0.0
         whole = self.bytes[v]
         if state == PARTIAL:
@@ -114,19 +123,23 @@ class _Along:
         """The bytes that give all users of a value what they need: once for each state, and from
         the whole of it nothing more."""
         wanted = list(wanted)
-        alike = REFUSED if ALIKE in wanted and state is not None and state >= 0 else 0.0
+        alike = ALIKE in wanted and state is not None and state >= 0
+        alike = self.refused(self.moved(v, state, WHOLE)) if alike else 0.0
         states = {WHOLE if s == ALIKE else s for s in wanted} - {state}
         gather = self.moved(v, state, WHOLE) if states else 0.0
-        if PARTIAL in states:
-            return inf
+        parts = self.moved(v, state, PARTIAL) if PARTIAL in states else 0.0
         if WHOLE in states:
-            return gather + alike
-        return min(gather, sum(self.moved(v, state, s) for s in states))
+            return gather + alike + parts
+        return min(gather + parts, sum(self.moved(v, state, s) for s in states))
 
     def need(self, node: Node, label: Label) -> tuple[int, ...]:
         """The state that each operand must have, where it matters if all ranks compute alike."""
         needs = node.needs(label)
-        return (ALIKE,) * len(needs) if label is None and self.problem.strict else needs
+        return (ALIKE,) * len(needs) if label is None else needs
+
+    def refused(self, gather: float) -> float:
+        """What a gather counts as beside its bytes where all ranks compute alike after it."""
+        return REFUSED if self.problem.strict else gather
 
     def local(self, node: Node, label: Label) -> float:
         """What a label costs by itself: a product that all ranks compute alike counts as its
@@ -135,6 +148,7 @@ class _Along:
         gives = node.gives(label)
         cut = _cuts(label)
         for r, state in zip(node.op.results, gives, strict=True):
+            cost += LATE * isinstance(label, Linear)
             if state == FOLDED:
                 cost += sent("all_reduce", self.bytes[r], self.n) + START
         if cut or not any(map(_cuts, self.labels[node])):
@@ -219,6 +233,53 @@ class _Along:
                 both = [(a, b) for a in self.labels[made] for b in self.labels[node]]
                 changed |= self._best([made, node], both)
         return changed
+
+    def _regions(self) -> bool:
+        """Change the labels of neighbours that are cut alike, from both ends of what is moved."""
+        changed = False
+        for v in self.bytes:
+            if not self.value(v, self.state(v), self.wanted(v)):
+                continue
+            ends = {n for n, _ in self.problem.users[v]}
+            ends |= set() if v.op is None else {self.problem.node_of[v.op]}
+            for node in sorted(ends, key=lambda n: n.op.serial):
+                kinds = [k for k in self.kinds[node] if k != self._kind(node)]
+                changed |= any([self._grow(node, kind) for kind in kinds])
+        return changed
+
+    def _grow(self, node: Node, kind: Kind) -> bool:
+        """Cut a node in another way, then its neighbours that are cut as it was, and so on, until
+        that saves bytes."""
+        before = self._kind(node)
+        region, edge = {node: None}, [node]
+        while edge and len(region) <= REGION:
+            nodes = list(region)
+            if self._best(nodes, [tuple([self.kinds[n][kind] for n in nodes])]):
+                return True
+            edge = [
+                n
+                for last in edge
+                for n in self._neighbours(last)
+                if n not in region and self._kind(n) == before and kind in self.kinds[n]
+            ]
+            region.update(dict.fromkeys(edge))
+        return False
+
+    def _neighbours(self, node: Node) -> Iterable[Node]:
+        made = [self.problem.node_of[v.op] for v in node.op.present if v.op is not None]
+        values = (*node.op.results, *node.op.present)
+        return made + [n for v in values for n, _ in self.problem.users[v]]
+
+    def _kind(self, node: Node) -> Kind:
+        return self._kind_of(node, self.of[node])
+
+    def _kind_of(self, node: Node, label: Label) -> Kind:
+        """What labels of neighbours have in common: a group of dims, parts of sums, or nothing."""
+        if label is None:
+            return "whole"
+        if isinstance(label, Linear):
+            return "parts"
+        return self.problem.root(self.problem.place(node, label))
 
     def _best(self, nodes: list[Node], choices: list[tuple[Label, ...]]) -> bool:
         before = tuple([self.of[n] for n in nodes])

@@ -1,4 +1,4 @@
-"""Reductions that do not wait for each other become one.
+"""Collectives of a kind that do not wait for each other become one.
 
 The start of a collective takes as long as a thousand bytes or more. Sums that nothing is exchanged
 after, such as those of gradients, are one whatever they are computed from; small ones before them,
@@ -16,13 +16,18 @@ from rlx.ir.graph import topological
 from rlx.ir.op import Op, located
 from rlx.ir.replay import cloned
 from rlx.ir.value import Value
-from rlx.ops.collective.all_reduce import AllReduce
+from rlx.ops.collective.all_reduce import AllReduce, ReduceScatter
+from rlx.ops.collective.base import Moving
+from rlx.ops.collective.exchange import AllGather, in_blocks, in_one
 from rlx.ops.sugar import concat
 
 __all__ = ["combined"]
 
-LAST, INNER = 4 << 20, 64 << 10
-"""Bytes that are reduced together at most: where nothing is exchanged after, and elsewhere."""
+LAST, INNER = 4 << 20, 256 << 10
+"""Bytes that are moved together at most: where nothing is exchanged after, and elsewhere."""
+
+TOGETHER = (AllReduce, ReduceScatter, AllGather)
+"""What is combined."""
 
 
 def combined(
@@ -30,7 +35,7 @@ def combined(
 ) -> tuple[list[Value], list[Exchange]]:
     """The outputs with fewer reductions, and the collectives in the order in which they run."""
     groups = _groups(outputs, made)
-    member = {op: group for group in groups for op in group}
+    member: dict[Op, list[Moving]] = {op: group for group in groups for op in group}
     env: dict[Value, Value] = {}
     said: list[Exchange] = []
     for op in _order(outputs, member):
@@ -47,34 +52,42 @@ def combined(
     return [env.get(v, v) for v in outputs], said
 
 
-def _groups(outputs: Sequence[Value], made: dict[Op, Exchange]) -> list[list[Op]]:
+def _groups(outputs: Sequence[Value], made: dict[Op, Exchange]) -> list[list[Moving]]:
     nodes = topological(outputs)
     after: dict[Op, int] = dict.fromkeys(nodes, 0)
     for op in reversed(nodes):
-        here = after[op] + (op in made and not made[op].joins)
+        # A gather at the end takes no part: what it gathers may be reduced with all that ends.
+        here = after[op] + (op in made and (after[op] > 0 or not isinstance(op, AllGather)))
         for v in op.present:
             if v.op is not None:
                 after[v.op] = max(after[v.op], here)
-    buckets: dict[tuple[object, ...], list[list[Op]]] = defaultdict(list)
+    buckets: dict[tuple[object, ...], list[list[Moving]]] = defaultdict(list)
     for op in nodes:
-        if op in made and isinstance(op, AllReduce) and is_known(op.x.size):
-            key = (op.axis, op.op, op.x.dtype, after[op])
+        ends = isinstance(op, AllGather) and not after[op]
+        if op in made and isinstance(op, TOGETHER) and is_known(op.x.size) and not ends:
+            how = op.op if isinstance(op, AllReduce) else ""
+            key = (op.kind, op.axis, how, op.x.dtype, after[op])
             _add(buckets[key], op, INNER if after[op] else LAST)
     return [group for many in buckets.values() for group in many if len(group) > 1]
 
 
-def _add(groups: list[list[Op]], op: AllReduce, most: int) -> None:
-    if groups and _bytes(groups[-1]) + _bytes([op]) <= most:
+def _add(groups: list[list[Moving]], op: Moving, most: int) -> None:
+    if groups and sum(map(_bytes, groups[-1])) + _bytes(op) <= most:
         groups[-1].append(op)
     else:
         groups.append([op])
 
 
-def _bytes(group: Sequence[Op]) -> int:
-    return sum(op.out.size * op.out.dtype.bytes for op in group)
+def _bytes(op: Moving) -> int:
+    return max(_count(op.x), _count(op.out)) * op.x.dtype.bytes
 
 
-def _order(outputs: Sequence[Value], member: dict[Op, list[Op]]) -> list[Op]:
+def _count(v: Value) -> int:
+    assert is_known(v.type.size)
+    return v.type.size
+
+
+def _order(outputs: Sequence[Value], member: dict[Op, list[Moving]]) -> list[Op]:
     """The nodes, operands before users, where an op of a group stands after the operands of all of
     them."""
     order: list[Op] = []
@@ -82,7 +95,7 @@ def _order(outputs: Sequence[Value], member: dict[Op, list[Op]]) -> list[Op]:
     stack = [v.op for v in reversed(outputs) if v.op is not None]
     while stack:
         op = stack[-1]
-        waits = [v.op for o in member.get(op, [op]) for v in o.present if v.op is not None]
+        waits = [v.op for o in member.get(op, (op,)) for v in o.present if v.op is not None]
         todo = [o for o in waits if o not in done] if op not in done else []
         if todo:
             stack.extend(reversed(todo))
@@ -94,18 +107,36 @@ def _order(outputs: Sequence[Value], member: dict[Op, list[Op]]) -> list[Op]:
     return order
 
 
-def _reduce(group: Sequence[Op], env: dict[Value, Value], made: dict[Op, Exchange]) -> Exchange:
+def _reduce(group: Sequence[Moving], env: dict[Value, Value], made: dict[Op, Exchange]) -> Exchange:
     """One collective for many; what stands for their results is put into ``env``."""
     first = group[0]
-    assert isinstance(first, AllReduce)
     with located(first.location):
-        flat = [env.get(v, v).reshape([-1]) for op in group for v in op.present]
-        total = first.over(concat(flat), AllReduce, first.op, False)
+        flat = [_flat(op, env.get(op.x, op.x)) for op in group]
+        joined = concat(flat, 1)
+        if isinstance(first, AllReduce):
+            total = first.over(joined, AllReduce, first.op, False)
+        else:
+            total = first.over(joined, type(first), 0)
         at = 0
-        for op in group:
-            env[op.out] = total.narrow(0, at, op.out.size).reshape(op.out.shape)
-            at += op.out.size
+        for op, each in zip(group, flat, strict=True):
+            size = _count(each) // each.type.static_shape[0]
+            env[op.out] = _unpacked(op, total.narrow(1, at, size))
+            at += size
     every = [made[op] for op in group]
     return every[0]._replace(
         values=tuple([n for e in every for n in e.values]), bytes=sum(e.bytes for e in every)
     )
+
+
+def _flat(op: Moving, x: Value) -> Value:
+    """An operand in rows: of a scatter the blocks, else one."""
+    if isinstance(op, ReduceScatter):
+        return in_blocks(x, op.dim, op.ranks).reshape((op.ranks, -1))
+    return x.reshape((1, -1))
+
+
+def _unpacked(op: Moving, rows: Value) -> Value:
+    """A result from its part of the rows."""
+    if isinstance(op, AllGather):
+        return in_one(rows.reshape((op.ranks, *op.x.shape)), op.dim)
+    return rows.reshape(op.out.shape)

@@ -48,6 +48,8 @@ class Mover:
     def moved(self, v: Value, axis: Axis, state: int, to: int, said: Exchange) -> Value:
         """A value in another state along an axis."""
         name, n = axis.name, axis.ranks
+        if state == WHOLE and to == PARTIAL:
+            return self.index(axis).eq(0).where(v, 0)
         if state == WHOLE:
             return self._own(v, axis, to)
         if state == PARTIAL and to == WHOLE:

@@ -23,7 +23,7 @@ from rlx.types import TensorType, i64
 
 __all__ = [
     "AllGather", "AllToAll", "AxisIndex", "Broadcast", "Permute", "block_length",
-    "in_blocks",
+    "in_blocks", "in_one",
 ]  # fmt: skip
 
 
@@ -33,7 +33,7 @@ def in_blocks(x: Value, dim: int, count: int) -> Value:
     return x.reshape(shape).moveaxis(dim, 0)
 
 
-def _joined(blocks: Value, dim: int) -> Value:
+def in_one(blocks: Value, dim: int) -> Value:
     """The inverse of ``in_blocks``."""
     moved = blocks.moveaxis(0, dim)
     shape = moved.shape
@@ -89,11 +89,11 @@ class AllGather(Moving, name="mir.all_gather"):
 
     def by_blocks(self) -> Value:
         x = self.x
-        return _joined(self.over(x.reshape((1, *x.shape)), AllGather, 0), self.dim)
+        return in_one(self.over(x.reshape((1, *x.shape)), AllGather, 0), self.dim)
 
     def named(self, x: Value, size: int) -> tuple[Value, bool]:
         wide = self.wide(x, size)
-        return _joined(wide, self.dim), False
+        return in_one(wide, self.dim), False
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         return self.with_operands(operands, dim=self.dim + 1).out
@@ -153,7 +153,7 @@ class AllToAll(Moving, name="mir.all_to_all"):
 
     def by_blocks(self) -> Value:
         blocks = in_blocks(self.x, self.split, self.ranks)
-        return _joined(self.over(blocks, AllToAll, 0, 0), self.concat)
+        return in_one(self.over(blocks, AllToAll, 0, 0), self.concat)
 
     def named(self, x: Value, size: int) -> tuple[Value, bool]:
         wide = self.wide(x, size)
