@@ -1,6 +1,6 @@
 """Counts the collectives that XLA's SPMD partitioner puts into the annotated graphs of the tests.
 
-    PYTHONPATH=test python tools/spmd_judge.py [--write]
+    python tools/spmd_judge.py [--write]
 
 It prints a row a graph, XLA's collectives beside ours, and with ``--write`` keeps XLA's in
 ``test/distributed/fixtures/spmd.json``, which a test holds ours against. Needs JAX. Bytes are those
@@ -14,23 +14,29 @@ import argparse
 import json
 import os
 import re
+import sys
 from collections.abc import Mapping
 from math import prod
 from pathlib import Path
 from typing import Any
 
 os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=8"
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[:0] = [str(ROOT / part) for part in ("test", "")]
 
-import jax
-import numpy as np
-from jax.sharding import Mesh, NamedSharding, PartitionSpec
+import jax  # noqa: E402 -- after its flags
+import numpy as np  # noqa: E402
+from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
 
-import rlx
-from rlx.distributed.partition.choose import sent
-from support.jax_graphs import function_of
-from support.mesh_graphs import GRAPHS, Annotated
+import rlx  # noqa: E402
+from rlx.distributed.partition.choose import sent  # noqa: E402
+from support.jax_graphs import function_of  # noqa: E402  # pyright: ignore[reportMissingImports]
+from support.mesh_graphs import (  # noqa: E402  # pyright: ignore[reportMissingImports]
+    GRAPHS,
+    Annotated,
+)
 
-FIXTURE = Path(__file__).resolve().parent.parent / "test" / "distributed" / "fixtures" / "spmd.json"
+FIXTURE = ROOT / "test" / "distributed" / "fixtures" / "spmd.json"
 
 KINDS = {
     "all-reduce": "all_reduce", "all-gather": "all_gather", "reduce-scatter": "reduce_scatter",
@@ -61,7 +67,7 @@ def text_of(case: Annotated) -> str:
     jitted = jax.jit(
         function_of(case.graph), in_shardings=(ins,), out_shardings=[sharding(s) for s in case.out]
     )
-    return jitted.lower(types).compile().as_text()
+    return str(jitted.lower(types).compile().as_text())
 
 
 def groups_of(rest: str) -> int:

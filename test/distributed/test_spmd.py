@@ -32,4 +32,4 @@ def test_as_few_as_xla_and_as_one_rank(name: str) -> None:
     own = [sharded.parts(feeds, rank) for rank in range(case.mesh.size)]
     for found in rlx.distributed.interpret(sharded.graph, case.mesh, own):
         for a, b in zip(found, expected, strict=True):
-            assert np.abs(a - b).max() <= 1e-5 * max(np.abs(b).max(), 1e-5 * largest)
+            assert np.abs(a - b).max() <= 1e-5 * max(np.abs(b).max(), 1e-4 * largest)
