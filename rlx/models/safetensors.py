@@ -24,7 +24,7 @@ from rlx.types import DTYPES, DType, TensorType
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["SafeTensors", "mapped", "replaced", "write_safetensors"]
+__all__ = ["SafeTensors", "mapped", "replaced", "sync_folder", "write_safetensors"]
 
 Array = np.ndarray[Any, Any]
 
@@ -194,7 +194,7 @@ def replaced(path: str | Path) -> Generator[BinaryIO]:
         staged.replace(path)
         for left in path.parent.glob(f".{glob.escape(path.name)}.{'[0-9a-f]' * 12}"):
             left.unlink()  # of a process that was stopped as it wrote
-        _sync(path.parent)
+        sync_folder(path.parent)
     except OSError as e:
         raise ModelError(f"cannot write {path}: {e.strerror or e}") from None
     finally:
@@ -202,7 +202,7 @@ def replaced(path: str | Path) -> Generator[BinaryIO]:
             staged.unlink()
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Have the names in a folder on the disk, where folders can be opened."""
     if os.name != "posix":
         return

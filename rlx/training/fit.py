@@ -91,32 +91,33 @@ def fit(
     """Train until ``steps`` batches, or ``epochs`` times those of ``data``, have been trained on.
 
     ``data`` gives a batch by its number (``Batches``, or a function, which has no epochs), so that
-    a run goes on where it was. ``checkpoint`` is a file: if it is there, the run goes on from it,
-    which a line on standard error says, with the optimiser's settings where they are not those that
-    it was written with: they hold from there on. It is written after every ``every`` batches and at
-    the end. ``on_step`` is called after each batch, before that.
+    a run goes on where it was. ``checkpoint`` is a file, with a mesh a folder: if it is there, the
+    run goes on from it, which a line on standard error says, with the optimiser's settings where
+    they are not those that it was written with: they hold from there on. It is written after every
+    ``every`` batches and at the end. ``on_step`` is called after each batch, before that.
     ``show`` forces the progress bar on or off; else there is one on a terminal, and elsewhere a
     line on standard error at growing intervals, once training takes longer than a second. What
     took so long is summed up in a line.
 
+    Where many ranks train together, all of them call it. The first one shows how far it is, and
+    when one gets Ctrl-C all of them stop after the same batch. ``Batches(..., mesh=mesh)`` gives
+    each its part of a batch.
+
     Ctrl-C lets the batch at hand end, writes the checkpoint and returns; a second one stops at
     once. NonFiniteError as ``TrainStep`` raises it; the checkpoint holds the state before.
     """
-    if not isinstance(step, TrainStep):
-        raise GraphError(
-            f"fit trains a step that rlx.compile_training made, found {shown(step)}; write"
-            " rlx.fit(rlx.compile_training(graph, optimizer), data, epochs=1)"
-        )
+    _check_step(step)
     total = _total(data, epochs, steps)
     if every < 0 or (every and checkpoint is None):
         raise GraphError(f"every is a number of batches between checkpoints, found {every!r}"
                          f" with checkpoint={checkpoint!r}")  # fmt: skip
     path = None if checkpoint is None else Path(checkpoint)
-    resumed = _resume(step, path, total) if path is not None and path.exists() else ""
+    resumed = _resume(step, path, total) if path is not None and step.finds(path) else ""
     history = History(step.position, resumed=resumed)
     left = max(0, total - step.position)
+    show = show if step.rank == 0 else False
     with _interruptible() as stopped, Progress("training", left, show, lines=True) as bar:
-        while step.position < total and not stopped:
+        while step.position < total and not step.on_any_rank(bool(stopped)):
             began = Tick.now()
             n = step.position
             result = step(data(n) if callable(data) else data[n])
@@ -129,14 +130,22 @@ def fit(
                 on_step(step, result)
             if path is not None and every and step.position % every == 0:
                 step.save(path)
-    history.interrupted = bool(stopped)
+    history.interrupted = step.position < total
     if path is not None and (history.steps or not resumed):
         step.save(path)
     if bar.shown:
         print(history, file=sys.stderr)
-    if stopped:
+    if history.interrupted and step.rank == 0:
         print(f"interrupted after {step.position} of {total} batches", file=sys.stderr)
     return history
+
+
+def _check_step(step: Any) -> None:
+    if not isinstance(step, TrainStep):
+        raise GraphError(
+            f"fit trains a step that rlx.compile_training made, found {shown(step)}; write"
+            " rlx.fit(rlx.compile_training(graph, optimizer), data, epochs=1)"
+        )
 
 
 def _resume(step: TrainStep, path: Path, total: int) -> str:
@@ -147,7 +156,8 @@ def _resume(step: TrainStep, path: Path, total: int) -> str:
         said += ": nothing left to train; ask for more epochs or steps, or use another file"
     if before and before != now:
         said += f"; it was trained with {before}, and this run has {now}"
-    print(said, file=sys.stderr)
+    if step.rank == 0:
+        print(said, file=sys.stderr)
     return said
 
 

@@ -225,12 +225,13 @@ def _added(b: _Builder, plan: Plan, outputs: Sequence[Value], found: Mapping[str
 
 
 def common_start(plan: Plan) -> Graph:
-    """The params of the first rank, on all of them, and the number of this one."""
+    """The params of the first rank along the axis, on all of them, and where this one is along each
+    axis of the mesh."""
     assert plan.ranks is not None
     g = Graph(f"{plan.graph.name}_start")
     leaves = [g.input(name, t.shape, t.dtype) for name, t in plan.masters().items()]
-    axis = plan.ranks.axis
-    g.set_outputs([*(Broadcast.build(v, axis) for v in leaves), AxisIndex.build(axis)])
+    axis, axes = plan.ranks.axis, plan.ranks.axes
+    g.set_outputs([*(Broadcast.build(v, axis) for v in leaves), *map(AxisIndex.build, axes)])
     return g
 
 

@@ -38,13 +38,17 @@ BUCKET = 1 << 20
 
 @frozen
 class Ranks:
-    """The ranks along an axis. With ``parts`` a batch of all of them is cut in so many, whose
-    gradients are added in one binary tree, whatever ranks have them; 0: as it is fastest. ``zero``
-    says what each rank holds a slice of: 1: gradients and the optimiser's state, 3: params too."""
+    """The ranks along an axis of a mesh, which is None if there is one rank alone.
+
+    With ``parts`` a batch of all of them is cut in so many, whose gradients are added in one binary
+    tree, whatever ranks have them; 0: as it is fastest. ``zero`` says what each rank holds a slice
+    of: 1: gradients and the optimiser's state, 3: params too.
+    """
 
     axis: Axis
     parts: int = 0
     zero: int = 0
+    mesh: Mesh | None = None
 
     def check(self, optimizer: Optimizer, clip: Any, params: Mapping[str, TensorType]) -> None:
         """GraphError unless the ranks have subtrees of the parts, UnsupportedError for an update
@@ -68,6 +72,11 @@ class Ranks:
                 f"zero={self.zero} gives each rank a slice of each gradient, and clip is"
                 f" {shown(clip)}; take rlx.optim.ClipNorm, rlx.optim.ClipValue or zero=0"
             )
+
+    @property
+    def axes(self) -> tuple[Axis, ...]:
+        """The axes of the mesh."""
+        return (self.axis,) if self.mesh is None else self.mesh.axes
 
     @property
     def each(self) -> int:
@@ -186,8 +195,8 @@ def ranks_of(mesh: Mesh | None, axis: str, reproducible: bool, zero: int) -> Ran
         raise GraphError(f"zero={zero} gives slices to the ranks of a mesh, and there is none")
     along = None if mesh is None else mesh[axis]
     if reproducible:
-        return Ranks(along or Axis(axis, 1), PARTS, zero)
-    return None if along is None else Ranks(along, 0, zero)
+        return Ranks(along or Axis(axis, 1), PARTS, zero, mesh)
+    return None if along is None else Ranks(along, 0, zero, mesh)
 
 
 def _sum_of_tree(rows: Value) -> Value:

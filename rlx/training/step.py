@@ -30,10 +30,11 @@ from rlx.optim import Optimizer
 from rlx.random import key_data
 from rlx.runtime.interrupts import Held, held
 from rlx.runtime.session import CompiledGraph, Session
-from rlx.training import checkpoint
 from rlx.training.graphs import Clip, Plan, check_plan, common_start, update_half, whole_of
 from rlx.training.halves import Run, gradients_of
 from rlx.training.ranks import ranks_of
+from rlx.training.saving import Checkpoints
+from rlx.training.slices import Seat
 from rlx.training.state import State
 
 __all__ = ["LossScale", "StepResult", "TrainStep", "compile_training"]
@@ -180,12 +181,12 @@ class TrainStep(Uncopied):
         self.plan, self.metrics, self.loss_scale = plan, metrics, loss_scale
         self.state = State(plan.state())
         self.frozen: dict[str, Array] = {}
-        self._rank = 0
         self._session = session
-        start = self._taken(params)
+        start, self._seat = self._taken(params), Seat((("data", 1),), (0,), "data")
         if plan.ranks is not None:
             start = self._start_alike(start)
-            self.state["run/part"][...] = self._rank * plan.ranks.each
+            self.state["run/part"][...] = self._seat.slot * plan.ranks.each
+        self._checkpoints = Checkpoints(plan, session, self._seat)
         for name, a in start.items():
             self._put(f"params/{name}", a)
             if plan.ema is not None:
@@ -216,16 +217,19 @@ class TrainStep(Uncopied):
 
     def _start_alike(self, start: Mapping[str, Array]) -> dict[str, Array]:
         """The values of the first rank; notes which rank this one is."""
-        names = list(self.plan.masters())
+        assert self.plan.ranks is not None
+        names, axes = list(self.plan.masters()), self.plan.ranks.axes
         compiled = self._session.compile(common_start(self.plan))
-        *found, at = compiled.run({n: start[n] for n in names})
-        self._rank = int(at)
-        return dict(zip(names, found, strict=True))
+        found = compiled.run({n: start[n] for n in names})
+        shape = tuple([(axis.name, axis.ranks) for axis in axes])
+        at = tuple([int(n) for n in found[len(names) :]])
+        self._seat = Seat(shape, at, self.plan.ranks.axis.name)
+        return dict(zip(names, found, strict=False))
 
     def _put(self, name: str, whole: Array) -> None:
         """Set what this rank holds of a whole array of the state."""
         mine, ranks = self.plan.state()[name], self.plan.ranks
-        self.state[name][...] = whole if ranks is None else ranks.part(whole, mine, self._rank)
+        self.state[name][...] = whole if ranks is None else ranks.part(whole, mine, self._seat.slot)
 
     # -- what it has come to ---------------------------------------------------------------
 
@@ -233,6 +237,15 @@ class TrainStep(Uncopied):
     def position(self) -> int:
         """The number of batches trained on."""
         return int(self.state["run/position"])
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank of the mesh; 0 where there is none."""
+        return self._seat.number
+
+    def on_any_rank(self, said: bool) -> bool:
+        """Whether something is true on one rank or more; all ranks call it."""
+        return bool(self._checkpoints.agreed(int(said)))
 
     @property
     def updates(self) -> int:
@@ -388,20 +401,27 @@ class TrainStep(Uncopied):
     def save(self, path: str | Path) -> None:
         """Write the whole state as a safetensors file, which appears whole or not at all.
 
-        The tensors are ``params/NAME``, ``optimizer/NAME`` and so on. CheckpointError if it cannot
-        be written.
+        The tensors are ``params/NAME``, ``optimizer/NAME`` and so on. With a mesh all ranks call
+        it, and ``path`` is a folder that all of them see, in which each writes its slice of every
+        tensor: the checkpoint before is there until all have. CheckpointError, on all ranks, if it
+        cannot be written.
         """
         self._check_whole(CheckpointError)
-        checkpoint.save(path, self.state, self._kept(), self.plan.settings)
+        self._checkpoints.save(Path(path), self.state, self._kept())
 
     def load(self, path: str | Path) -> str:
-        """Go on from a file that ``save`` wrote; the losses are then those, to the bit, that the
-        saved run would have had. CheckpointError if it is none, or is of another graph or
-        optimiser; the state is then as before. Returns the settings that the file was trained with,
-        as ``Plan.settings`` says them."""
-        settings = checkpoint.load(path, self.state, self._kept())
+        """Go on from what ``save`` wrote, a file or a folder, on any number of ranks; all of the
+        mesh call it. On as many ranks, the losses are then those, to the bit, that the saved run
+        would have had; with ``reproducible`` on any number. CheckpointError if it is no checkpoint,
+        or is of another graph or optimiser; the state is then as before. Returns the settings that
+        it was trained with, as ``Plan.settings`` says them."""
+        settings = self._checkpoints.load(Path(path), self.state, self._kept())
         self._torn = ""
         return settings
+
+    def finds(self, path: str | Path) -> bool:
+        """Whether there is something to ``load``; all ranks of a mesh call it."""
+        return self._checkpoints.exists(Path(path))
 
     def _kept(self) -> list[str]:
         """The state that goes from one batch to the next: without gradients that are made anew."""
