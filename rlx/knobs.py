@@ -218,6 +218,11 @@ rendezvous = Knob(
     "Where the ranks of a machine share memory: `rlx launch` makes it, in memory.",
 )  # fmt: skip
 
+status = Knob(
+    "RLX_STATUS", "", str, "machine", "the path of a file",
+    "Where a rank notes its training step: `rlx launch` sets it, to say in which one it failed.",
+)  # fmt: skip
+
 gpu = Knob(
     "RLX_GPU", "", str, "machine", "a number from 0 on, or a part of a name",
     "The GPU to use, if an API has several; by default the one that is expected to be fastest."

@@ -12,8 +12,10 @@ from rlx.distributed.connections import connect, current_rank, disconnect, run_t
 from rlx.distributed.reference import interpret
 from rlx.distributed.report import Exchange, Placed, ShardingReport
 from rlx.distributed.sharding import Sharded, ShardedGraph
+from rlx.distributed.world import world_size
 
 __all__ = [
     "Exchange", "Placed", "Sharded", "ShardedGraph", "ShardingReport", "connect", "current_rank",
     "disconnect", "interpret", "run_threads",
+    "world_size",
 ]  # fmt: skip

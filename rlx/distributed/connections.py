@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import os
 import sys
 import threading
 from collections.abc import Callable
@@ -12,6 +11,8 @@ from typing import TypeVar
 
 from rlx import knobs
 from rlx.base.mesh import Mesh
+from rlx.distributed.status import begin
+from rlx.distributed.world import started_by_mpi
 from rlx.errors import FaultError, GraphError, shown
 from rlx.ir.builders import located
 from rlx.runtime import _native
@@ -58,7 +59,8 @@ def connect(mesh: Mesh) -> int:
     library of it with the standard ABI.
     """
     _check(mesh, "connect")
-    if mesh.size > 1 and not knobs.rendezvous.get() and any(n in os.environ for n in _OF_MPI):
+    begin()
+    if mesh.size > 1 and started_by_mpi():
         return _connect_mpi(mesh)
     if mesh.size == 1:
         teams = [_native.team_of_threads(1)[0] for _ in mesh.axes]
@@ -80,10 +82,6 @@ def connect(mesh: Mesh) -> int:
         except _native.Error as error:
             raise GraphError(f"connect: {error}") from None
     return _is_process(mesh, rank, groups)
-
-
-_OF_MPI = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
-"""What starters of MPI tell a process."""
 
 
 def _libraries() -> list[str]:

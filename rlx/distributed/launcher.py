@@ -1,4 +1,4 @@
-"""Ranks as processes of this machine: started together, shown together, ended together."""
+"""Ranks as processes: started together, shown together, ended together, and started again."""
 
 from __future__ import annotations
 
@@ -11,16 +11,27 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Generator, Sequence
-from typing import IO
+from collections.abc import Generator, Mapping, Sequence
+from pathlib import Path
 
-__all__ = ["Launch"]
+from rlx.base.frozen import frozen
+from rlx.distributed.status import ending
+from rlx.distributed.supervisor import shown
+from rlx.errors import GraphError
+
+__all__ = ["Launch", "way_of"]
 
 GRACE = 2.0
 """Seconds that a rank has to end by itself, once it is told to."""
 
 POLL = 0.02
 """Seconds between looks at the ranks."""
+
+
+def way_of(environment: Mapping[str, str]) -> str:
+    """By what ranks are started where nobody says it: by ``srun`` in a job of Slurm."""
+    inside = "SLURM_JOB_ID" in environment and shutil.which("srun") is not None
+    return "srun" if inside else "processes"
 
 
 def memory_folder() -> str:
@@ -30,54 +41,117 @@ def memory_folder() -> str:
     return tempfile.mkdtemp(prefix="rlx-ranks-", dir=shared if usable else None)
 
 
+@frozen
 class Launch:
     """So many ranks of a script: ``command`` is its file and arguments, for this Python.
 
     Each finds in its environment which rank it is (``rlx.distributed.connect``), and has so many
-    ``threads``. What it prints comes line by line, behind its number.
+    ``threads``. What it prints comes line by line, behind its number. When a rank fails, all are
+    ended, and started again ``restarts`` times, then as ``restart_ranks``.
     """
 
-    def __init__(self, command: Sequence[str], ranks: int, threads: int) -> None:
-        self.command, self.ranks, self.threads = list(command), ranks, threads
-        self._out = threading.Lock()
+    command: tuple[str, ...]
+    ranks: int
+    threads: int
+    way: str = "processes"
+    restarts: int = 0
+    restart_ranks: int = 0
 
     def run(self) -> int:
         """Run all of them to their end; 0, or the status of the first that failed: its exit status,
-        or 128 and the number of the signal that killed it."""
+        or 128 and the number of the signal that killed it. GraphError if there is no such starter.
+        """
+        ranks = self.ranks
         with _ending():
-            return self._run()
+            for again in range(self.restarts + 1):
+                run = _Run(self, ranks) if self.way == "processes" else _Started(self, ranks)
+                status = run.run()
+                if status == 0 or run.stopped or again == self.restarts:
+                    return status
+                ranks = self.restart_ranks or ranks
+                said = f"rlx: restart {again + 1} of {self.restarts}, with {ranks} ranks"
+                print(said, file=sys.stderr, flush=True)
+        raise AssertionError("the last run gives its status")
 
-    def _run(self) -> int:
-        folder = memory_folder()
-        processes: list[subprocess.Popen[str]] = []
+    def environment(self) -> dict[str, str]:
+        """What all ranks find."""
+        own = {"RLX_NUM_THREADS": str(self.threads), **os.environ, "PYTHONUNBUFFERED": "1"}
+        own.pop("RLX_RENDEZVOUS", None)
+        return own
+
+
+class _Processes:
+    """Processes, which are waited for together."""
+
+    def __init__(self) -> None:
+        self.processes: list[subprocess.Popen[str]] = []
+        self.stopped = False
+        self.lock = threading.Lock()
+
+    def wait(self) -> int:
+        """Wait for the end of all, or the failure of one. The first Ctrl-C is passed on to them."""
+        while True:
+            try:
+                found = [p.poll() for p in self.processes]
+                if any(found) or all(status == 0 for status in found):
+                    break
+                time.sleep(POLL)
+            except KeyboardInterrupt:
+                if self.stopped:
+                    raise
+                self.stopped = True
+                _signal(self.processes, signal.SIGINT)
+        if not any(found):
+            return 130 if self.stopped else 0
+        # A rank that was killed goes before those that missed it.
+        failed = [(status >= 0, n, status) for n, status in enumerate(found) if status]
+        _, rank, status = min(failed)
+        with self.lock:
+            self.tell(rank, status)
+        return status if status > 0 else 128 - status
+
+    def tell(self, rank: int, status: int) -> None:
+        """Say which has failed."""
+
+
+class _Run(_Processes):
+    """Ranks that this process starts itself."""
+
+    def __init__(self, launch: Launch, ranks: int) -> None:
+        super().__init__()
+        self.launch, self.ranks, self.folder = launch, ranks, memory_folder()
+
+    def run(self) -> int:
         readers: list[threading.Thread] = []
         try:
             for rank in range(self.ranks):
-                processes.append(self._start(rank, folder))
-                for stream, target in (
-                    (processes[-1].stdout, sys.stdout), (processes[-1].stderr, sys.stderr),
-                ):  # fmt: skip
-                    assert stream is not None
-                    readers.append(self._reader(rank, stream, target))
-            status = self._wait(processes)
+                self.processes.append(process := self._start(rank))
+                assert process.stdout is not None and process.stderr is not None
+                readers.append(shown(rank, process.stdout, sys.stdout, self.lock))
+                readers.append(shown(rank, process.stderr, sys.stderr, self.lock))
+            return self.wait()
         finally:
-            _end(processes)
+            _end(self.processes)
             for reader in readers:
                 reader.join(GRACE)
-            shutil.rmtree(folder, ignore_errors=True)
-        return status
+            shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _start(self, rank: int, folder: str) -> subprocess.Popen[str]:
+    def tell(self, rank: int, status: int) -> None:
+        print(ending(rank, self.ranks, status, self._status(rank)), file=sys.stderr, flush=True)
+
+    def _status(self, rank: int) -> str:
+        return os.path.join(self.folder, f"status.{rank}")
+
+    def _start(self, rank: int) -> subprocess.Popen[str]:
         environment = {
-            **os.environ,
+            **self.launch.environment(),
             "RLX_RANK": str(rank),
             "RLX_RANKS": str(self.ranks),
-            "RLX_RENDEZVOUS": folder,
-            "RLX_NUM_THREADS": os.environ.get("RLX_NUM_THREADS", str(self.threads)),
-            "PYTHONUNBUFFERED": "1",
+            "RLX_RENDEZVOUS": self.folder,
+            "RLX_STATUS": self._status(rank),
         }
         return subprocess.Popen(
-            [sys.executable, *self.command],
+            [sys.executable, *self.launch.command],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -87,29 +161,52 @@ class Launch:
             start_new_session=True,  # so that what a rank starts ends with it
         )
 
-    def _reader(self, rank: int, stream: IO[str], target: IO[str]) -> threading.Thread:
-        def read() -> None:
-            for line in stream:
-                with self._out:
-                    target.write(f"[{rank}] {line.rstrip()}\n")
-                    target.flush()
 
-        thread = threading.Thread(target=read, daemon=True)
-        thread.start()
-        return thread
+class _Started(_Processes):
+    """Ranks that a starter of MPI or Slurm starts, each below a supervisor, which tells of it."""
 
-    def _wait(self, processes: Sequence[subprocess.Popen[str]]) -> int:
-        """Wait for the end of all, or the failure of one."""
-        while True:
-            found = [p.poll() for p in processes]
-            for rank, status in enumerate(found):
-                if status:
-                    with self._out:
-                        print(f"rlx: rank {rank} of {self.ranks} {_told(status)}", file=sys.stderr)
-                    return status if status > 0 else 128 - status
-            if all(status == 0 for status in found):
-                return 0
-            time.sleep(POLL)
+    def __init__(self, launch: Launch, ranks: int) -> None:
+        super().__init__()
+        self.launch, self.ranks = launch, ranks
+
+    def run(self) -> int:
+        environment = self.launch.environment()
+        if self.ranks > (os.cpu_count() or 1):
+            # Ranks that wait are to leave the cores to others.
+            environment = {**OVERSUBSCRIBED, **environment}
+        supervised = [sys.executable, "-m", "rlx.distributed.supervisor", *self.launch.command]
+        try:
+            self.processes.append(
+                subprocess.Popen(
+                    [*_starter(self.launch.way), "-n", str(self.ranks), *supervised],
+                    env=environment, stdin=subprocess.DEVNULL, start_new_session=True, text=True,
+                )
+            )  # fmt: skip
+            return self.wait()
+        finally:
+            _end(self.processes)
+
+
+OVERSUBSCRIBED = {
+    "MPIR_CVAR_ENABLE_HEAVY_YIELD": "1",
+    "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe",
+}
+"""What MPICH and Open MPI need for more ranks than cores."""
+
+
+def _starter(way: str) -> list[str]:
+    if way == "srun":
+        if (found := shutil.which("srun")) is None:
+            raise GraphError("launch --over srun: found no srun; run it in a job of Slurm")
+        return [found, "--kill-on-bad-exit=1"]
+    beside = Path(sys.prefix) / "bin" / "mpiexec"
+    found = str(beside) if beside.exists() else shutil.which("mpiexec")
+    if found is None:
+        raise GraphError(
+            f"launch --over mpi: found no mpiexec beside {sys.executable}, or on the PATH; install"
+            " an MPI, as by `pip install mpich`"
+        )
+    return [found]
 
 
 @contextlib.contextmanager
@@ -125,21 +222,19 @@ def _ending() -> Generator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _told(status: int) -> str:
-    if status > 0:
-        return f"ended with status {status}"
-    with contextlib.suppress(ValueError):
-        return f"killed by signal {-status} ({signal.Signals(-status).name})"
-    return f"killed by signal {-status}"
+def _signal(processes: Sequence[subprocess.Popen[str]], number: int) -> None:
+    """Send a signal to those that still run, with all that they have started."""
+    for p in processes:
+        if p.poll() is None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(p.pid, number)
 
 
 def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
     """End what still runs, with all that it has started: asked first, then killed."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         running = [p for p in processes if p.poll() is None]
-        for p in running:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(p.pid, how)
+        _signal(running, how)
         end = time.monotonic() + GRACE
         for p in running:
             with contextlib.suppress(subprocess.TimeoutExpired):

@@ -113,8 +113,7 @@ def fit(
                          f" with checkpoint={checkpoint!r}")  # fmt: skip
     path = None if checkpoint is None else Path(checkpoint)
     resumed = _resume(step, path, total) if path is not None and step.finds(path) else ""
-    history = History(step.position, resumed=resumed)
-    left = max(0, total - step.position)
+    history, left = History(step.position, resumed=resumed), max(0, total - step.position)
     show = show if step.rank == 0 else False
     with _interruptible() as stopped, Progress("training", left, show, lines=True) as bar:
         while step.position < total and not step.on_any_rank(bool(stopped)):

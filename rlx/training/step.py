@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.base.frozen import frozen
 from rlx.base.mesh import Mesh
+from rlx.distributed.status import note_step
 from rlx.errors import (
     CheckpointError,
     DTypeError,
@@ -298,6 +299,7 @@ class TrainStep(Uncopied):
         """
         self._check_whole(GraphError)
         self._check_names(batch)
+        note_step(self.position + 1)
         with held() as interrupts:
             loss, *metrics, finite = self._run_gradients(batch, interrupts)
             due = (self.position + 1) % self.plan.accumulate == 0

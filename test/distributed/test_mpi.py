@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import pytest
+from distributed.test_launch import kill_ranks
 
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = Path(os.environ.get("RLX_TEST_MPI", sys.executable)).parent.parent
@@ -136,6 +137,12 @@ def test_a_mesh_of_another_size(tmp_path: Path) -> None:
     script = "import rlx; rlx.distributed.connect(rlx.Mesh(data=3))"
     done = mpiexec(tmp_path, 2, script)
     assert "Mesh(data=3) has 3 ranks, and MPI started 2" in done.stderr
+
+
+@needs_mpi
+def test_ranks_that_are_killed_go_on_with_the_same_losses() -> None:
+    """Started by ``rlx launch --over mpi``."""
+    assert kill_ranks(["--rounds", "1", "--steps", "12", "--over", "mpi", "--seed", "3"]) == 0
 
 
 def test_a_world_of_another_size(monkeypatch: pytest.MonkeyPatch) -> None:
