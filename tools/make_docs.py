@@ -353,6 +353,19 @@ np.testing.assert_allclose(y["logits"], model(params, x)["logits"], rtol=1e-4, a
 The arguments are arrays, or anything with `shape` and `dtype` such as `jax.ShapeDtypeStruct`, in
 JAX's trees.
 
+**Dims of any size.** Symbolic shapes of `jax.export` are kept: the graph has dims of their names,
+and one compile runs for all sizes.
+
+```python
+batch, time = jax.export.symbolic_shape("batch, time")
+sized = rlx.from_jax(lambda x: jax.nn.softmax(x.mean(-1)),
+                     jax.ShapeDtypeStruct((batch, time, 16), np.float32))
+print([str(v.type) for v in (*sized.inputs, *sized.outputs)])
+any_size = rlx.Session("cpu").compile(sized)
+for shape in [(2, 5, 16), (3, 7, 16)]:
+    assert any_size.run({"x": np.ones(shape, np.float32)})[0].shape == shape[:2]
+```
+
 **Inputs and outputs.** Every leaf of the arguments is an input, called by its path: `params.w`.
 The outputs have the keys of what the function returns.
 
@@ -379,6 +392,9 @@ exported = jax.export.export(jax.jit(model))(params, x)
 again = rlx.from_stablehlo(exported.mlir_module_serialized)
 assert [v.name for v in again.inputs] == [v.name for v in graph.inputs]
 ```
+
+Dims that a module leaves open (`tensor<?x4xf32>`) become dims of the graph: by the names that JAX
+gave them, else one an axis, and equal where the module asserts it (`shape_assertion`).
 
 ## JAX programs as they are
 
@@ -407,9 +423,10 @@ lists all ops and custom calls that are missing. What differs from JAX's CPU bac
 
 ## What is refused
 
-All ops without a row at once, with how often they are used and the lines; symbolic shapes of
-`jax.export`; results whose shape depends on data. `lax.scan`, `fori_loop`, `while_loop` and `cond`
-are read; a loop that counts becomes a scan, so that it has a derivative.
+All ops without a row at once, with how often they are used and the lines; results whose shape
+depends on data; along a symbolic dim, reductions by a region of several ops (`argmax`), windows
+that do not hold all elements up to each, and steps that are sizes. `lax.scan`, `fori_loop`,
+`while_loop` and `cond` are read; a loop that counts becomes a scan, so that it has a derivative.
 
 ## Ops
 

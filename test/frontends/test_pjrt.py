@@ -248,6 +248,12 @@ MISSING = """func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
         ("func.func @main(", b"mlir", INVALID, "cannot parse"),
         ("module {}", b"mlir", INVALID, "no function 'main'"),
         (ADD, b"hlo", UNIMPLEMENTED, "found a program as 'hlo'"),
+        (
+            "func.func @main(%a: tensor<?xf32>) { return }",
+            b"mlir",
+            UNIMPLEMENTED,
+            "a dim that is known in a run alone",
+        ),
         (MISSING, b"mlir", UNIMPLEMENTED, "custom_call of 'one' x 1.*partition_id x 1"),
         ("func.func @main(%a: tensor<2xf8E5M2>) -> tensor<2xf8E5M2> { return %a : tensor<2xf8E5M2> }",
          b"mlir", UNIMPLEMENTED, "no element type f8E5M2"),

@@ -103,6 +103,21 @@ OPS: dict[str, tuple[str, str, str]] = {
         "%r = stablehlo.bitcast_convert %a : (tensor<9xi32>) -> tensor<9xui32>", "tensor<9xi32>",
         "tensor<9xui32>",
     ),
+    "product of bools": (
+        "%r = stablehlo.dot_general %a, %b, contracting_dims = [1] x [0]"
+        " : (tensor<3x2xi1>, tensor<2x3xi1>) -> tensor<3x3xi1>", "tensor<3x2xi1> tensor<2x3xi1>",
+        "tensor<3x3xi1>",
+    ),
+    "bits of its own type": (
+        "%r = stablehlo.bitcast_convert %a : (tensor<9xi1>) -> tensor<9xi1>", "tensor<9xi1>",
+        "tensor<9xi1>",
+    ),
+    "a window that fits nowhere": (
+        "%r = stablehlo.convolution(%a, %b) dim_numbers = [b, f, 0]x[o, i, 0]->[b, f, 0],"
+        " window = {rhs_dilate = [4]} {batch_group_count = 1 : i64, feature_group_count = 1 : i64}"
+        " : (tensor<2x3x5xf32>, tensor<4x3x3xf32>) -> tensor<2x4x0xf32>",
+        "tensor<2x3x5xf32> tensor<4x3x3xf32>", "tensor<2x4x0xf32>",
+    ),
     "reduce_precision": (
         f"%r = stablehlo.reduce_precision %a, format = e5m10 : {F}", F, F,
     ),

@@ -13,6 +13,7 @@ import pytest
 import rlx
 from rlx._mlir import stablehlo
 from rlx.errors import GraphError, IRError, ModelError, ToolchainError, UnsupportedError
+from rlx.types import dtype
 from support.stablehlo import check, drawn, program, reference
 
 FIXTURES = Path(__file__).parent / "fixtures" / "stablehlo"
@@ -176,6 +177,20 @@ def test_bits_of_floats() -> None:
         )[0]
         np.testing.assert_array_equal(found, floats)
         np.testing.assert_array_equal(np.signbit(found[:2]), [False, True])
+
+
+@pytest.mark.parametrize("kind", ["f16", "bf16"])
+def test_bits_of_floats_of_16_bits(kind: str) -> None:
+    """All of them, but for what the bits of a nan say beyond its sign."""
+    bits = np.arange(1 << 16, dtype=np.uint16)
+    t = f"tensor<{bits.size}x"
+    text = program(f"%r = stablehlo.bitcast_convert %a : ({t}{kind}>) -> {t}ui16>", f"{t}{kind}>",
+                   f"{t}ui16>")  # fmt: skip
+    floats = bits.view(dtype(kind).numpy)
+    (found,) = rlx.Session("cpu").compile(rlx.from_stablehlo(text))(floats)
+    numbers = ~np.isnan(floats.astype(np.float32))
+    np.testing.assert_array_equal(found[numbers], bits[numbers])
+    assert np.isnan(found[~numbers].view(dtype(kind).numpy).astype(np.float32)).all()
 
 
 # -- linear algebra, as JAX calls it on CPUs -----------------------------------------------
@@ -344,9 +359,17 @@ REFUSED = {
         program(f"%r = stablehlo.custom_call @f(%a) : ({F}) -> {F}", F, F),
         UnsupportedError, "stablehlo.custom_call of 'f' x 1",
     ),
-    "a dynamic dim": (
-        program("%r = stablehlo.negate %a : tensor<?xf32>", "tensor<?xf32>", "tensor<?xf32>"),
-        UnsupportedError, "a dim that is known in a run alone",
+    "complex reflections": (
+        program("%r0, %r1 = stablehlo.custom_call @lapack_cgeqrf_ffi(%a) : (tensor<3x3xcomplex<f32>>)"
+                " -> (tensor<3x3xcomplex<f32>>, tensor<3xcomplex<f32>>)", "tensor<3x3xcomplex<f32>>",
+                "tensor<3x3xcomplex<f32>> tensor<3xcomplex<f32>>"),
+        UnsupportedError, "of complex matrices",
+    ),
+    "a product of complex reflections": (
+        program("%r = stablehlo.custom_call @lapack_cungqr_ffi(%a, %b) : (tensor<3x3xcomplex<f32>>,"
+                " tensor<3xcomplex<f32>>) -> tensor<3x3xcomplex<f32>>",
+                "tensor<3x3xcomplex<f32>> tensor<3xcomplex<f32>>", "tensor<3x3xcomplex<f32>>"),
+        UnsupportedError, "of complex matrices",
     ),
     "an element type": (
         program("%r = stablehlo.negate %a : tensor<3xf8E4M3FN>", "tensor<3xf8E4M3FN>",
@@ -359,9 +382,9 @@ REFUSED = {
         UnsupportedError, "is no tensor that RLX has",
     ),
     "the bits of a float": (
-        program("%r = stablehlo.bitcast_convert %a : (tensor<3xf16>) -> tensor<3xi16>",
-                "tensor<3xf16>", "tensor<3xi16>"),
-        UnsupportedError, "RLX reads the bits of f16 as i16 by no op yet",
+        program("%r = stablehlo.bitcast_convert %a : (tensor<3xf32>) -> tensor<3x2xi16>",
+                "tensor<3xf32>", "tensor<3x2xi16>"),
+        UnsupportedError, "RLX reads the bits of f32 as i16 by no op yet",
     ),
     "a precision": (
         program(f"%r = stablehlo.reduce_precision %a, format = e3m4 : {F}", F, F),

@@ -89,6 +89,8 @@ def linear_algebra(rng: np.random.Generator) -> Any:
     a, b = drawn(rng, 5, 5), drawn(rng, 5, 2)
     s = a @ a.T + 5 * np.eye(5, dtype=np.float32)
     found = [jnp.linalg.cholesky(s), jnp.linalg.solve(s, b), jnp.linalg.inv(s), jnp.linalg.det(a)]
+    found += [*jnp.linalg.qr(a[:, :3]), *jnp.linalg.qr(a, mode="complete")]
+    found += [jnp.linalg.lstsq(a[:, :3], b)[0], jnp.linalg.pinv(a[:3])]
     return found, jnp.linalg.eigvalsh(s), jnp.linalg.svd(a, compute_uv=False), jnp.linalg.slogdet(s)
 
 

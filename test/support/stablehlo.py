@@ -78,7 +78,9 @@ def _elements(a: Any) -> Array:
 
 def _attribute(a: Array, t: Any) -> Any:
     a = np.ascontiguousarray(a).reshape(a.shape)
-    return _parsed(a, t)
+    element = ir.RankedTensorType(t).element_type
+    with ir.Location.unknown():
+        return _parsed(a, ir.RankedTensorType.get(list(a.shape), element))
 
 
 def _parsed(a: Array, t: Any) -> Any:

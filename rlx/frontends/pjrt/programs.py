@@ -86,7 +86,7 @@ def _program(source: bytes) -> Program:
             inputs = [(f"x{i}", t.dtype.name, t.static_shape)
                       for i, t in enumerate(importer.argument_types())]  # fmt: skip
             return Program(name, digest, None, inputs, (), (), _unknown_fault)
-        graph = importer.graph(None)
+        graph = importer.graph()
         donate, donated = donations(graph, importer.argument_attributes())
     executable = _session().compile(graph, donate=donate)._fast
     assert isinstance(executable, Executable), "a module for PJRT has no sizes left open"

@@ -4,23 +4,43 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 
 from rlx._mlir import ir
 from rlx.errors import ModelError
 from rlx.frontends.common.missing import MissingOps
-from rlx.frontends.stablehlo.node import ROWS, Node, place, title, type_of
+from rlx.frontends.stablehlo.arguments import argument_shapes, exported_arguments
+from rlx.frontends.stablehlo.node import (
+    ROWS,
+    Edge,
+    Node,
+    element_of,
+    place,
+    title,
+    type_of,
+    value_of,
+)
 from rlx.frontends.stablehlo.rows.custom import is_known
+from rlx.frontends.stablehlo.sizes import has_dynamic_dims, known_sizes
 from rlx.ir.graph import Graph
 from rlx.ir.location import located
 from rlx.ir.value import Value
-from rlx.types import TensorType
+from rlx.types import Dim, DType, TensorType
 
 __all__ = ["Importer"]
 
-for _part in ("control", "custom", "elementwise", "indexing", "movement", "products", "reductions"):
+for _part in (
+    "control",
+    "custom",
+    "dynamic",
+    "elementwise",
+    "indexing",
+    "movement",
+    "products",
+    "reductions",
+):
     importlib.import_module(f"rlx.frontends.stablehlo.rows.{_part}")
 
 _ENDS = ("return", "func.return")
@@ -43,19 +63,24 @@ class Importer:
         self.reads: dict[Value, tuple[Value, list[Value]]] = {}
         self.writes: dict[Value, tuple[Value, Value, list[Value]]] = {}
         self._calls: list[str] = []
+        self._dynamic = any(map(has_dynamic_dims, self.functions.values()))
 
-    def graph(self, names: Sequence[str] | None) -> Graph:
-        """The graph of the function ``main``, or of the only one."""
+    def graph(self, known: Mapping[tuple[int, int], Dim] | None = None) -> Graph:
+        """The graph of the function ``main``, or of the only one. ``known`` has dims that the
+        module leaves open, by argument and axis."""
         main = self._main()
         self.refuse_missing()
         block = main.regions[0].blocks[0]
         graph = Graph(self.name)
-        given = list(names) if names is not None else _argument_names(block.arguments)
+        shapes = argument_shapes(block, self.functions, known or {})
+        named = exported_arguments(block, self.functions)
         inputs = [
-            graph.input(name, type_of(a.type))
-            for name, a in zip(_distinct(given), block.arguments, strict=True)
+            graph.input(name, type_of(a.type, shape))
+            for name, a, shape in zip(
+                _distinct(_argument_names(named)), block.arguments, shapes, strict=True
+            )
         ]
-        outputs = self.block(block, inputs, {})
+        outputs = self.values(block, inputs, {})
         if not outputs:
             raise ModelError(f"the function {self.name!r} gives nothing")
         called = _result_names(main, len(outputs))
@@ -117,8 +142,8 @@ class Importer:
 
     # -- the walk --------------------------------------------------------------------------
 
-    def call(self, name: str, args: Sequence[Value]) -> list[Value]:
-        """What a function of the module gives on values."""
+    def call(self, name: str, args: Sequence[Edge]) -> list[Edge]:
+        """What a function of the module gives on values and sizes."""
         if name in self._calls:
             raise ModelError(f"the function {name!r} calls itself, which a graph cannot")
         self._calls.append(name)
@@ -127,20 +152,35 @@ class Importer:
         finally:
             self._calls.pop()
 
-    def block(self, block: Any, args: Sequence[Value], outer: dict[Any, Any]) -> list[Value]:
-        """What a block gives on values for its arguments; ``outer`` has what stands around it."""
+    def values(self, block: Any, args: Sequence[Edge], outer: dict[Any, Any]) -> list[Value]:
+        """What a block gives, as Values."""
+        found = self.block(block, args, outer)
+        end = list(block.operations)[-1].operation
+        return [value_of(e, v.type) for e, v in zip(found, end.operands, strict=True)]
+
+    def block(self, block: Any, args: Sequence[Edge], outer: dict[Any, Any]) -> list[Edge]:
+        """What a block gives on values and sizes for its arguments; ``outer`` has what stands
+        around it."""
         env = {**outer, **dict(zip(block.arguments, args, strict=True))}
         for op in block.operations:
             operation = op.operation
-            xs = [env[v] for v in operation.operands]
+            edges = [env[v] for v in operation.operands]
             if title(operation) in _ENDS:
-                return xs
-            where = place(operation.location)
-            with located(where) if where else nullcontext():
-                found = ROWS[title(operation)](Node(self, operation, xs, env))
-            many = [found] if isinstance(found, Value) else list(found)
+                return edges
+            many: Sequence[Edge] | None = None
+            if self._dynamic:
+                many = known_sizes(operation, edges)
+            if many is None:
+                where = place(operation.location)
+                with located(where) if where else nullcontext():
+                    found = ROWS[title(operation)](Node(self, operation, edges, env))
+                many = [found] if isinstance(found, Value) else list(found)
             env.update(zip(operation.results, many, strict=True))
         raise AssertionError("MLIR's verifier sees to it that a block ends with a return")
+
+    def dtype_of_result(self, op: Any, n: int) -> DType:
+        """The element type of a result of an op."""
+        return element_of(op.results[n].type)
 
     def type_of_result(self, op: Any, n: int) -> TensorType:
         """The type of a result of an op."""

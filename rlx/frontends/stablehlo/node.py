@@ -9,17 +9,26 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx._mlir import elements_of, ir, stablehlo
+from rlx.base.cached import cached_property
 from rlx.errors import UnsupportedError
+from rlx.frontends.common.values import constant, size_value
 from rlx.ir.location import Location
 from rlx.ir.value import Value
-from rlx.types import DTYPES, DType, TensorType
+from rlx.ops.movement.rearrange import stack
+from rlx.types import DTYPES, Dim, DType, SymDim, TensorType
 
 if TYPE_CHECKING:
     from rlx.frontends.stablehlo.importer import Importer
 
-__all__ = ["ROWS", "Node", "Result", "as_type", "constant_of", "place", "row", "title", "type_of"]
+__all__ = [
+    "ROWS", "Edge", "Node", "Result", "Sizes", "as_type", "constant_of", "dims_of", "element_of",
+    "place", "ranked", "row", "single", "title", "type_of", "value_of",
+]  # fmt: skip
 
-Result = Value | Sequence[Value]
+Sizes = np.ndarray[Any, Any]
+"""Dims, ints and bools: an array of objects."""
+Edge = Value | Sizes
+Result = Value | Sequence[Value] | Sequence[Edge]
 
 _ELEMENTS = (
     {"i1": "bool", "complex<f32>": "c64", "complex<f64>": "c128"}
@@ -59,29 +68,74 @@ def place(location: Any) -> Location | None:
     return (found[1], int(found[2])) if found else None
 
 
-def type_of(t: Any) -> TensorType:
-    """The type of a tensor; UnsupportedError for one that RLX does not have."""
+def ranked(t: Any) -> Any:
+    """MLIR's type of a tensor; UnsupportedError for what is none."""
     try:
-        ranked = ir.RankedTensorType(t)
+        return ir.RankedTensorType(t)
     except ValueError:
         raise UnsupportedError(f"the type {t} is no tensor that RLX has") from None
-    word = str(ranked.element_type)
+
+
+def element_of(t: Any) -> DType:
+    """The element type of a tensor; UnsupportedError for one that RLX does not have."""
+    word = str(ranked(t).element_type)
     if word not in _ELEMENTS:
         why = "; quantized types are read from ONNX and GGUF" if "quant" in word else ""
         raise UnsupportedError(f"RLX has no element type {word}, found {t}{why}")
-    if any(ranked.is_dynamic_dim(i) for i in range(ranked.rank)):
+    return DTYPES[_ELEMENTS[word]]
+
+
+def type_of(t: Any, dims: Sequence[Dim] | None = None) -> TensorType:
+    """The type of a tensor, with ``dims`` where they are given; UnsupportedError for a type that
+    RLX does not have, and for a dim that nothing tells."""
+    kind, dt = ranked(t), element_of(t)
+    if dims is None and any(kind.is_dynamic_dim(i) for i in range(kind.rank)):
         raise UnsupportedError(
-            f"the type {t} has a dim that is known in a run alone; export the program for given"
-            " sizes"
+            f"the type {t} has a dim that is known in a run alone, and no size of an argument"
+            " tells it; export the program for given sizes"
         )
-    return TensorType.of(list(ranked.shape), _ELEMENTS[word])
+    return TensorType.of(list(kind.shape) if dims is None else list(dims), dt)
+
+
+def value_of(edge: Edge, kind: Any) -> Value:
+    """An edge as a Value of MLIR's type ``kind``."""
+    if isinstance(edge, Value):
+        return edge
+    dt = element_of(kind)
+    flat = edge.reshape(-1).tolist()
+    if all(isinstance(d, int) for d in flat):
+        return constant(np.asarray(flat, dt.numpy).reshape(edge.shape))
+    values = [size_value(d).cast(dt) for d in flat]
+    return values[0] if not edge.shape else stack(values, 0).reshape(list(edge.shape))
+
+
+def dims_of(edge: Edge) -> list[Dim] | None:
+    """A list of dims, None for what is computed from data."""
+    if isinstance(edge, Value):
+        return None
+    return [d if isinstance(d, SymDim) else int(d) for d in edge.reshape(-1).tolist()]
 
 
 class Node:
-    """An op with what stands for its operands."""
+    """An op with what stands for its operands: ``edges``, which may be sizes, and Values."""
 
-    def __init__(self, importer: Importer, op: Any, xs: Sequence[Value], env: dict[Any, Any]):
-        self.importer, self.op, self.xs, self.env = importer, op, list(xs), env
+    def __init__(self, importer: Importer, op: Any, edges: Sequence[Edge], env: dict[Any, Any]):
+        self.importer, self.op, self.edges, self.env = importer, op, list(edges), env
+
+    @cached_property
+    def xs(self) -> list[Value]:
+        """The operands as Values."""
+        if all(isinstance(e, Value) for e in self.edges):
+            return self.edges  # type: ignore[return-value]
+        types = [v.type for v in self.op.operands]
+        return [value_of(e, t) for e, t in zip(self.edges, types, strict=True)]
+
+    def dims(self, i: int) -> list[Dim]:
+        """An operand that is a list of sizes."""
+        found = dims_of(self.edges[i])
+        if found is None:
+            raise self.refuse("its sizes are computed from data")
+        return found
 
     @property
     def x(self) -> Value:
@@ -92,6 +146,11 @@ class Node:
     def out(self) -> TensorType:
         """The type of the first result."""
         return type_of(self.op.results[0].type)
+
+    @property
+    def dtype(self) -> DType:
+        """The element type of the first result."""
+        return element_of(self.op.results[0].type)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -151,13 +210,13 @@ class Node:
         }
         kind = kinds.get(name)
         if kind is None:
-            gathers = title(self.op) == "gather"
+            gathers = title(self.op).endswith("gather")
             kind = "GatherDimensionNumbers" if gathers else "ConvDimensionNumbers"
         return getattr(stablehlo(), kind)(attribute)
 
     def body(self, n: int, args: Sequence[Value]) -> list[Value]:
         """What a region gives on values for its arguments."""
-        return self.importer.block(self.op.regions[n].blocks[0], args, self.env)
+        return self.importer.values(self.op.regions[n].blocks[0], args, self.env)
 
     def each(self, n: int, args: Sequence[Value]) -> list[Value]:
         """What a region that is written on scalars gives on tensors, element by element."""
@@ -171,31 +230,28 @@ class Node:
     def single(self, n: int) -> str | None:
         """The op that a region of two scalars applies to both, "first" or "second" for the region
         that gives one of them, None for any other."""
-        block = self.op.regions[n].blocks[0]
-        ops, arguments = list(block.operations), list(block.arguments)
-        if len(arguments) != 2:
-            return None
-        last = list(ops[-1].operation.operands)
-        if len(ops) == 1:
-            return (
-                "second"
-                if last[0] == arguments[1]
-                else "first"
-                if last[0] == arguments[0]
-                else None
-            )
-        if len(ops) != 2 or list(ops[0].operation.results) != last:
-            return None
-        given = list(ops[0].operation.operands)
-        both = given in (arguments, arguments[::-1])
-        return title(ops[0].operation) if both else None
+        return single(self.op.regions[n].blocks[0])
+
+
+def single(block: Any) -> str | None:
+    """As ``Node.single``, of a block."""
+    ops, arguments = list(block.operations), list(block.arguments)
+    if len(arguments) != 2:
+        return None
+    last = list(ops[-1].operation.operands)
+    if len(ops) == 1:
+        return "second" if last[0] == arguments[1] else "first" if last[0] == arguments[0] else None
+    if len(ops) != 2 or list(ops[0].operation.results) != last:
+        return None
+    given = list(ops[0].operation.operands)
+    return title(ops[0].operation) if given in (arguments, arguments[::-1]) else None
 
 
 class _Inner(Node):
     """An op with other attributes."""
 
     def __init__(self, node: Node, attributes: Any) -> None:
-        super().__init__(node.importer, node.op, node.xs, node.env)
+        super().__init__(node.importer, node.op, node.edges, node.env)
         self._attributes = attributes
 
     def int(self, name: str) -> int:

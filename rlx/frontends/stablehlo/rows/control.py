@@ -15,7 +15,7 @@ __all__: list[str] = []
 
 @row("call", "func.call")
 def _call(n: Node) -> Result:
-    return n.importer.call(n.op.attributes["callee"].value, n.xs)
+    return n.importer.call(n.op.attributes["callee"].value, n.edges)
 
 
 @row("composite")

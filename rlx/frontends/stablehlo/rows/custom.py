@@ -9,23 +9,35 @@ import numpy as np
 from rlx import linalg
 from rlx._mlir import ir
 from rlx.frontends.stablehlo.node import ROWS, Node, Result, as_type, row
+from rlx.frontends.stablehlo.rows.reflections import apply_reflections, factor
 from rlx.ir.value import Value
 from rlx.ops.linalg.triangular import TriangularSolve
 from rlx.ops.movement.constant import Constant
 
 __all__ = ["is_known"]
 
-_MARKS = ("Sharding", "SPMDFullToShardShape", "SPMDShardToFullShape", "annotate_device_placement")
-_NAMED = {"mhlo.erf": "chlo.erf", "mhlo.topk": "chlo.top_k"}
+_MARKS = (
+    "shape_assertion",
+    "Sharding",
+    "SPMDFullToShardShape",
+    "SPMDShardToFullShape",
+    "annotate_device_placement",
+)
+_NAMED = {
+    "mhlo.erf": "chlo.erf", "mhlo.topk": "chlo.top_k",
+    "stablehlo.dynamic_reduce_window": "dynamic_reduce_window",
+}  # fmt: skip
 
 
 @row("custom_call")
 def _custom_call(n: Node) -> Result:
     target = n.text("call_target_name")
+    if target == "shape_assertion":
+        return []  # the ranges of the dims say it
     if target in _MARKS:
         return n.x
     if target in _NAMED:
-        return ROWS[_NAMED[target]](n if target == "mhlo.erf" else n.inner("mhlo.attributes"))
+        return ROWS[_NAMED[target]](n.inner("mhlo.attributes") if target == "mhlo.topk" else n)
     known = _routine(target)
     assert known is not None, "refuse_missing has seen to it"
     return known(n)
@@ -91,7 +103,16 @@ def _gesdd(n: Node) -> Sequence[Value]:
     return [n.x, s, u, vt, _fine(n, 4)]
 
 
+def _geqrf(n: Node) -> Sequence[Value]:
+    return [*factor(n), _fine(n, 2)] if len(n.op.results) > 2 else factor(n)
+
+
+def _orgqr(n: Node) -> Sequence[Value]:
+    return [apply_reflections(n), _fine(n, 1)] if len(n.op.results) > 1 else [apply_reflections(n)]
+
+
 _ROUTINES: dict[str, Callable[[Node], Sequence[Value]]] = {
     "potrf": _potrf, "trsm": _trsm, "getrf": _getrf, "syevd": _syevd, "gesdd": _gesdd,
+    "geqrf": _geqrf, "orgqr": _orgqr, "ungqr": _orgqr,
 }  # fmt: skip
 """By the names of LAPACK and BLAS, without the letter of the type."""

@@ -15,7 +15,7 @@ from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant, Iota
 from rlx.ops.pointwise.complex import Complex
 from rlx.ops.pointwise.floats import WHOLE
-from rlx.types import DTYPES, DType, bool_, i64
+from rlx.types import DTYPES, DType, bf16, bool_, f16, i64
 from rlx.xp.elementwise import pow as _pow
 
 __all__: list[str] = []
@@ -70,7 +70,7 @@ def _constant(n: Node) -> Result:
 
 @row("iota")
 def _iota(n: Node) -> Result:
-    return as_type(Iota(n.shape, n.int("iota_dimension"), i64).out, n.out.dtype)
+    return as_type(Iota(n.shape, n.int("iota_dimension"), i64).out, n.dtype)
 
 
 @row("divide")
@@ -147,7 +147,7 @@ def _clamp(n: Node) -> Result:
 
 @row("convert")
 def _convert(n: Node) -> Result:
-    dt = n.out.dtype
+    dt = n.dtype
     if n.x.dtype is dt:
         return n.x
     if dt is bool_:
@@ -158,12 +158,31 @@ def _convert(n: Node) -> Result:
 
 @row("bitcast_convert")
 def _bitcast(n: Node) -> Result:
-    to = n.out
-    if n.x.dtype in WHOLE and to.dtype in WHOLE and n.x.dtype.bits == to.dtype.bits:
-        return n.x.bitcast(to.dtype)
-    if n.x.dtype.is_int and to.dtype.is_float and n.x.dtype.bits == to.dtype.bits:
-        return _of_bits(n.x, to.dtype)
-    raise n.refuse(f"RLX reads the bits of {n.x.dtype} as {to.dtype} by no op yet")
+    to = n.dtype
+    if n.x.dtype is to:
+        return n.x
+    if n.x.dtype in WHOLE and to in WHOLE and n.x.dtype.bits == to.bits:
+        return n.x.bitcast(to)
+    if n.x.dtype.is_int and to.is_float and n.x.dtype.bits == to.bits:
+        return _of_bits(n.x, to)
+    if n.x.dtype in (f16, bf16) and to.is_int and to.bits == 16:
+        return _bits_of(n.x).cast(to)
+    raise n.refuse(f"RLX reads the bits of {n.x.dtype} as {to} by no op yet")
+
+
+def _bits_of(x: Value) -> Value:
+    """The bits of floats of 16 bits, as u32. A nan is the one of its sign that machines make."""
+    u = x.cast("f32").bitcast("u32")
+    if x.dtype is bf16:
+        return u.right_shift(_like(u, 16))
+    sign = u.right_shift(_like(u, 16)).bitwise_and(_like(u, 0x8000))
+    size = u.bitwise_and(_like(u, 0x7FFFFFFF))
+    # Numbers below the least normal one are so many times 2**-24.
+    small = (x.abs().cast("f32") * 2.0**24).minimum(2.0**11).cast("u32")
+    normal = size.right_shift(_like(u, 13)) - _like(u, (127 - 15) << 10)
+    special = size.gt(_like(u, 0x7F800000)).where(_like(u, 0x7E00), _like(u, 0x7C00))
+    found = size.lt(_like(u, 0x38800000)).where(small, normal)
+    return sign.bitwise_or(size.ge(_like(u, 0x47800000)).where(special, found))
 
 
 def _of_bits(x: Value, to: DType) -> Value:

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from rlx.frontends.common.values import constant, size_value
 from rlx.frontends.stablehlo.node import Node, Result, row
 from rlx.ir.value import Value
-from rlx.ops.movement.constant import Constant, Iota
+from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.rearrange import stack
-from rlx.types import bool_, i64
+from rlx.types import Dim, SymDim, bool_, i64
 
-__all__: list[str] = []
+__all__ = ["gathered"]
 
 _REDUCTIONS = {
     "add": "add", "multiply": "mul", "minimum": "min", "maximum": "max", "second": "set",
@@ -32,7 +31,7 @@ class _Windows:
     """Windows of an operand, each at a place that indices say."""
 
     def __init__(
-        self, operand: Value, index: Value, sizes: Sequence[int], batch: Sequence[int],
+        self, operand: Value, index: Value, sizes: Sequence[Dim], batch: Sequence[Dim],
         axes: Sequence[int], operand_batches: Sequence[int], index_batches: Sequence[int],
         vector_axis: int,
     ) -> None:  # fmt: skip
@@ -42,7 +41,7 @@ class _Windows:
         self.batches = dict(zip(operand_batches, before, strict=True))
 
     @property
-    def whole(self) -> list[int]:
+    def whole(self) -> list[Dim]:
         """The shape of all elements: that of the indices, and of a window."""
         return [*self.batch, *self.sizes]
 
@@ -58,21 +57,30 @@ class _Windows:
             start = self.start(axis)
             if start is not None:
                 if clamped:
-                    most = self.operand.type.static_shape[axis] - size
-                    start = start.maximum(0).minimum(most)
+                    most = self.operand.shape[axis] - size
+                    start = start.maximum(0).minimum(_number(most))
                 at = at + start.reshape([*self.batch, *[1] * rank])
             if axis in self.batches:
                 at = at + Iota(tuple(self.whole), self.batches[axis], i64).out
             if start is not None and not clamped:  # a place before the first is no place
-                at = at.lt(0).where(self.operand.type.static_shape[axis], at)
+                at = at.lt(0).where(_number(self.operand.shape[axis]), at)
             found.append(at)
         return stack(found, axis=-1)
 
 
+def _number(d: Dim) -> Any:
+    return size_value(d) if isinstance(d, SymDim) else d
+
+
 @row("gather")
 def _gather(n: Node) -> Result:
-    x, index = n.xs
-    d, sizes, shape = n.numbers("dimension_numbers"), n.ints("slice_sizes"), n.shape
+    return gathered(n, n.xs[0], n.xs[1], n.ints("slice_sizes"))
+
+
+def gathered(n: Node, x: Value, index: Value, sizes: Sequence[Dim]) -> Value:
+    """Windows of these sizes, at the places that indices say."""
+    d = n.numbers("dimension_numbers")
+    shape = _gathered_shape(d, index, sizes)
     if 0 in shape:
         return x.zeros_like().flatten()[:1].expand(shape) if x.type.size else _empty(x, shape)
     offsets = [int(i) for i in d.offset_dims]
@@ -86,7 +94,7 @@ def _gather(n: Node) -> Result:
     )  # fmt: skip
     found = _rows(windows, dropped)
     if found is None and not axes and not windows.batches:
-        found = x.slice([0] * x.rank, sizes).expand(windows.whole)
+        found = x.slice([0] * x.rank, list(sizes)).expand(windows.whole)
     if found is None:
         found = x.gather_nd(windows.coordinates(clamped=True), mode="clip")
     kept = [s for i, s in enumerate(sizes) if i not in dropped]
@@ -96,13 +104,23 @@ def _gather(n: Node) -> Result:
     return found.reshape([*batch, *kept]).transpose(order)
 
 
-def _empty(x: Value, shape: Sequence[int]) -> Value:
-    return Constant(np.zeros(shape, x.dtype.numpy)).out
+def _gathered_shape(d: Any, index: Value, sizes: Sequence[Dim]) -> list[Dim]:
+    """The indices' dims but that of vectors, with the windows' dims at their places."""
+    vector, offsets = int(d.index_vector_dim), [int(i) for i in d.offset_dims]
+    dropped = {int(i) for i in (*d.collapsed_slice_dims, *d.operand_batching_dims)}
+    batch = iter([s for i, s in enumerate(index.shape) if i != vector])
+    window = iter([s for i, s in enumerate(sizes) if i not in dropped])
+    rank = len(offsets) + index.rank - (vector < index.rank)
+    return [next(window) if i in offsets else next(batch) for i in range(rank)]
+
+
+def _empty(x: Value, shape: Sequence[Dim]) -> Value:
+    return constant(0, x.dtype).expand(list(shape))
 
 
 def _rows(w: _Windows, dropped: set[int]) -> Value | None:
     """Whole rows of the operand along one axis, as a gather of them; None for other windows."""
-    shape = w.operand.type.static_shape
+    shape = w.operand.shape
     if len(w.axes) != 1 or w.batches:
         return None
     axis = w.axes[0]
@@ -111,7 +129,9 @@ def _rows(w: _Windows, dropped: set[int]) -> Value | None:
         return None
     start = w.start(axis)
     assert start is not None
-    found = w.operand.gather(start.maximum(0).minimum(shape[axis] - 1), axis=axis, mode="clip")
+    found = w.operand.gather(
+        start.maximum(0).minimum(_number(shape[axis] - 1)), axis=axis, mode="clip"
+    )
     # The axes of the indices lie in the place of the axis.
     order = [*range(axis, axis + len(w.batch)), *range(axis),
              *range(axis + len(w.batch), found.rank)]  # fmt: skip

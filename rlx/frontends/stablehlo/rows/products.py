@@ -6,30 +6,34 @@ from collections.abc import Sequence
 from typing import Any
 
 from rlx import linalg
-from rlx.frontends.stablehlo.node import Node, Result, as_type, row
+from rlx.frontends.common.values import constant
+from rlx.frontends.stablehlo.node import Node, Result, as_type, ranked, row
 from rlx.frontends.stablehlo.rows.movement import trimmed
 from rlx.ir.builders import builder
 from rlx.ir.value import Value
 from rlx.ops.linalg.triangular import TriangularSolve
 from rlx.ops.matmul.contraction import DotGeneral
+from rlx.types import bool_, f32
 
 __all__: list[str] = []
 
 
 @row("dot_general")
 def _dot_general(n: Node) -> Result:
-    d, dt = n.numbers("dot_dimension_numbers"), n.out.dtype
-    a, b = (as_type(x, dt) for x in n.xs)
+    d, dt = n.numbers("dot_dimension_numbers"), n.dtype
+    a, b = (as_type(x, f32 if dt is bool_ else dt) for x in n.xs)
     axes = (
         d.lhs_contracting_dimensions, d.rhs_contracting_dimensions, d.lhs_batching_dimensions,
         d.rhs_batching_dimensions,
     )  # fmt: skip
-    return DotGeneral.build(a, b, *([int(i) for i in found] for found in axes))
+    # Of bools: whether any pair is of two that are true.
+    found = DotGeneral.build(a, b, *([int(i) for i in found] for found in axes))
+    return found.ne(0.0) if dt is bool_ else found
 
 
 @row("dot")
 def _dot(n: Node) -> Result:
-    a, b = (as_type(x, n.out.dtype) for x in n.xs)
+    a, b = (as_type(x, n.dtype) for x in n.xs)
     return a.matmul(b)
 
 
@@ -43,7 +47,9 @@ def _feature_groups(x: Value, groups: int, rank: int) -> Value:
 
 @row("convolution")
 def _convolution(n: Node) -> Result:
-    d, dt = n.numbers("dimension_numbers"), n.out.dtype
+    d, dt = n.numbers("dimension_numbers"), n.dtype
+    if 0 in list(ranked(n.op.results[0].type).shape):
+        return constant(0, dt).expand(n.shape)
     rank = len(d.input_spatial_dimensions)
     x, w = (as_type(v, dt) for v in n.xs)
     x = x.transpose(

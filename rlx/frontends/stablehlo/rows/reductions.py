@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from rlx.base.frozen import frozen
 from rlx.errors import UnsupportedError
 from rlx.frontends.stablehlo.node import Node, Result, as_type, row
 from rlx.frontends.stablehlo.rows.movement import trimmed
@@ -17,9 +18,9 @@ from rlx.ir.interpreter import interpret
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant
 from rlx.ops.sugar import concat
-from rlx.types import bool_
+from rlx.types import Dim, bool_
 
-__all__: list[str] = []
+__all__ = ["Window", "windowed"]
 
 MAX_PLACES = 400
 """The most places of a window that is taken apart into them."""
@@ -48,7 +49,7 @@ def _reduce(n: Node) -> Result:
     if op in _FOLDS:
         found = _call(_FOLDS[op], xs[0], axes=axes) if 0 not in xs[0].shape else None
         if found is None:
-            return starts[0].expand(n.shape)
+            return starts[0].expand([d for i, d in enumerate(xs[0].shape) if i not in axes])
         return _joined(op, found, starts[0])
     return _folded(n, xs, starts, axes)
 
@@ -76,8 +77,10 @@ def _folded(
 ) -> list[Value]:
     """Any reduction: the halves of what is folded are combined, again and again."""
     rest = [i for i in range(xs[0].rank) if i not in axes]
-    kept = [xs[0].type.static_shape[i] for i in rest]
-    size = math.prod(xs[0].type.static_shape[i] for i in axes)
+    kept = [xs[0].shape[i] for i in rest]
+    size = math.prod(xs[0].shape[i] for i in axes)
+    if not isinstance(size, int):
+        raise n.refuse(f"by a region of several ops along {size} elements, expected a number")
     if not size or 0 in kept:
         return [s.expand(kept) for s in starts]
     parts = [x.transpose([*axes, *rest]).reshape([size, *kept]) for x in xs]
@@ -101,52 +104,71 @@ def _map(n: Node) -> Result:
 # -- windows -------------------------------------------------------------------------------
 
 
+@frozen
+class Window:
+    """Windows of a reduction, by axis, and what folds two elements, by its name if it is one op."""
+
+    sizes: Sequence[Dim]
+    strides: Sequence[Dim]
+    spread: Sequence[Dim]  # of the operand's elements
+    apart: Sequence[Dim]  # places of a window
+    pads: Sequence[tuple[Dim, Dim]]
+    op: str | None
+    fold: Callable[[list[Value]], list[Value]]
+
+
 @row("reduce_window")
 def _reduce_window(n: Node) -> Result:
-    half = len(n.xs) // 2
-    xs, starts, rank = n.xs[:half], n.xs[half:], n.xs[0].rank
-    ones = [1] * rank
-    window, strides = n.ints("window_dimensions"), n.ints("window_strides", ones)
-    spread, apart = n.ints("base_dilations", ones), n.ints("window_dilations", ones)
-    pads = n.pairs("padding", rank)
-    op = n.single(0) if half == 1 else None
-    running = _running(n, op, xs[0], starts[0]) if op in _RUNNING else None
+    half, ones = len(n.xs) // 2, [1] * n.xs[0].rank
+    window = Window(
+        n.ints("window_dimensions"), n.ints("window_strides", ones), n.ints("base_dilations", ones),
+        n.ints("window_dilations", ones), n.pairs("padding", len(ones)),
+        n.single(0) if half == 1 else None, lambda values: n.each(0, values),
+    )  # fmt: skip
+    return windowed(n, n.xs[:half], n.xs[half:], window)
+
+
+def windowed(n: Node, xs: Sequence[Value], starts: Sequence[Value], w: Window) -> Result:
+    """A reduction of windows."""
+    running = _running(w, xs[0], starts[0]) if w.op in _RUNNING else None
     if running is not None:
         return running
-    if math.prod(window) > MAX_PLACES:
-        raise n.refuse(f"a window of {math.prod(window)} places, expected {MAX_PLACES} at most")
-    low, high = ([p[i] for p in pads] for i in (0, 1))
-    between = [s - 1 for s in spread]
+    numbers = [*w.sizes, *w.strides, *w.spread, *w.apart, *(p for pair in w.pads for p in pair)]
+    if not all(isinstance(d, int) for d in numbers):
+        raise n.refuse("windows of any size are read where they hold all elements up to each")
+    if math.prod(w.sizes) > MAX_PLACES:
+        raise n.refuse(f"a window of {math.prod(w.sizes)} places, expected {MAX_PLACES} at most")
+    low, high = ([int(p[i]) for p in w.pads] for i in (0, 1))
+    between = [int(s) - 1 for s in w.spread]
     wide = [trimmed(x, s, low, high, between) for x, s in zip(xs, starts, strict=True)]
-    found: list[Value] = [s.expand(n.shape) for s in starts]
-    for i, at in enumerate(np.ndindex(*window)):
-        offset = [a * w for a, w in zip(at, apart, strict=True)]
-        part = [x.slice(offset, n.shape, strides) for x in wide]
-        if i == 0 and op in _FOLDS:
-            found = [_joined(op, part[0], starts[0])]
+    shape = [
+        (d - (k - 1) * a - 1) // s + 1
+        for d, k, a, s in zip(wide[0].shape, w.sizes, w.apart, w.strides, strict=True)
+    ]
+    found: list[Value] = [s.expand(shape) for s in starts]
+    for i, at in enumerate(np.ndindex(*map(int, w.sizes))):
+        offset = [a * b for a, b in zip(at, w.apart, strict=True)]
+        part = [x.slice(offset, shape, [int(s) for s in w.strides]) for x in wide]
+        if i == 0 and w.op in _FOLDS:
+            found = [_joined(w.op, part[0], starts[0])]
         else:
-            found = n.each(0, [*found, *part])
+            found = w.fold([*found, *part])
     return found
 
 
-def _running(n: Node, op: str | None, x: Value, start: Value) -> Value | None:
+def _running(w: Window, x: Value, start: Value) -> Value | None:
     """A window that holds all elements up to each along one axis, or from each on: what is called
     a cumulative op."""
-    ones, rank = [1] * x.rank, x.rank
-    window = n.ints("window_dimensions")
-    plain = all(
-        n.ints(name, ones) == ones
-        for name in ("window_strides", "base_dilations", "window_dilations")
-    )
-    long = [i for i, w in enumerate(window) if w > 1]
-    if not plain or len(long) != 1 or x.dtype is bool_ or op is None:
+    plain = all(d == 1 for d in (*w.strides, *w.spread, *w.apart))
+    long = [i for i, d in enumerate(w.sizes) if d != 1]
+    if not plain or len(long) != 1 or x.dtype is bool_ or w.op is None:
         return None
-    axis, pads = long[0], n.pairs("padding", rank)
-    size = x.type.static_shape[axis]
-    others = any(p != (0, 0) for i, p in enumerate(pads) if i != axis)
-    if others or window[axis] != size or pads[axis] not in ((size - 1, 0), (0, size - 1)):
+    (axis,) = long
+    size = x.shape[axis]
+    others = any(p != (0, 0) for i, p in enumerate(w.pads) if i != axis)
+    if others or w.sizes[axis] != size or w.pads[axis] not in ((size - 1, 0), (0, size - 1)):
         return None
-    return _joined(op, _call(_RUNNING[op], x, axis, reverse=pads[axis][0] == 0), start)
+    return _joined(w.op, _call(_RUNNING[w.op], x, axis, reverse=w.pads[axis][0] == 0), start)
 
 
 @row("select_and_scatter")
@@ -257,4 +279,4 @@ def _sample(x: Value, rng: np.random.Generator) -> np.ndarray[Any, Any]:
 @row("chlo.top_k")
 def _top_k(n: Node) -> Result:
     values, places = n.x.topk(n.int("k"), -1)
-    return [values, as_type(places, n.importer.type_of_result(n.op, 1).dtype)]
+    return [values, as_type(places, n.importer.dtype_of_result(n.op, 1))]
