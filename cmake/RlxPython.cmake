@@ -1,13 +1,16 @@
 # The Python module rlx.runtime._native.
 
-find_package(Python 3.11 REQUIRED COMPONENTS Interpreter Development.Module)
+# SKBUILD_SABI_COMPONENT is Development.SABIModule where the wheel has the stable ABI (pyproject.toml,
+# wheel.py-api), and nothing for Python 3.11, whose stable ABI lacks what nanobind calls.
+find_package(Python 3.11 REQUIRED
+  COMPONENTS Interpreter Development.Module ${SKBUILD_SABI_COMPONENT})
 execute_process(
   COMMAND "${Python_EXECUTABLE}" -m nanobind --cmake_dir
   OUTPUT_VARIABLE nanobind_ROOT OUTPUT_STRIP_TRAILING_WHITESPACE COMMAND_ERROR_IS_FATAL ANY)
 find_package(nanobind CONFIG REQUIRED)
 
 # For speed and not for size: what a call does with its arrays takes a tenth less time.
-nanobind_add_module(_native NB_STATIC NOMINSIZE
+nanobind_add_module(_native STABLE_ABI NB_STATIC NOMINSIZE
   ${native}/bindings.cpp
   ${native}/buffers.cpp
   ${native}/communicator_bindings.cpp

@@ -71,8 +71,8 @@ else:
                 " memory, raise a limit on it (ulimit -v), or install it anew"
             ) from error
         raise ToolchainError(
-            "compiling needs MLIR, and the package torch-mlir is not installed; "
-            "install it with: pip install 'rlx[compile]'"
+            "compiling needs MLIR, and the package torch-mlir is not installed: RLX without extras"
+            " only runs artifacts; install it with: pip install 'rlx[compile]'"
         ) from error
 
 __all__ = [

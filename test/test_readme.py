@@ -14,21 +14,10 @@ import numpy as np
 import pytest
 
 from support.documents import ROOT, Block, blocks, check, run_block
+from support.reader_model import write_model
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = list(blocks(README))
-
-
-def write_model(folder: Path) -> None:
-    """The reader's own model: a classifier of rows of 8 numbers, and an input for it."""
-    import rlx
-
-    rng = np.random.default_rng(0)
-    g = rlx.Graph("model")
-    w = g.param("w", [8, 3], value=rng.standard_normal((8, 3)).astype(np.float32))
-    g.set_outputs({"probabilities": (g.input("x", ["batch", 8]) @ w).softmax(axis=-1)})
-    rlx.to_onnx(g, folder / "model.onnx")
-    np.save(folder / "x.npy", np.ones((2, 8), np.float32))
 
 
 def test_the_readme(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

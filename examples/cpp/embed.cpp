@@ -2,58 +2,27 @@
 // token ids of their words, [CLS] and [SEP] included, since a tokenizer is not part of RLX:
 //
 //   embed minilm.rlx "101 7592 2088 102" "101 7632 2045 102"
-#include <rlx.h>
+#include <rlx.hpp>
 
+#include <cstdint>
 #include <cstdio>
-#include <cstdlib>
-#include <memory>
 #include <sstream>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 namespace {
 
-void require(rlx_status status) {
-  if (status != RLX_OK) throw std::runtime_error(rlx_last_error());
+// The vector, of length 1, of a row of token ids.
+std::vector<float> encode(const rlx::Model& encoder, const std::vector<std::int64_t>& ids) {
+  const std::vector<std::int64_t> shape = {1, static_cast<std::int64_t>(ids.size())};
+  const std::vector<std::int64_t> mask(ids.size(), 1);
+  return encoder.bind({shape, shape}).run<float>({ids, mask});
 }
 
-class Encoder {
- public:
-  explicit Encoder(const char* path) {
-    rlx_model* loaded = nullptr;
-    require(rlx_load(path, &loaded));
-    model_.reset(loaded);
-  }
-
-  // The vector, of length 1, of a row of token ids.
-  std::vector<float> encode(std::vector<int64_t> ids) {
-    const int64_t shape[] = {1, static_cast<int64_t>(ids.size())};
-    const int64_t* shapes[] = {shape, shape};
-    rlx_model* bound = nullptr;
-    require(rlx_bind(model_.get(), shapes, &bound));
-    const Model model(bound, &rlx_free);
-    rlx_tensor result;
-    require(rlx_output(bound, 0, &result));
-    std::vector<int64_t> mask(ids.size(), 1);
-    std::vector<float> vector(result.bytes / sizeof(float));
-    const rlx_buffer inputs[] = {{ids.data(), ids.size() * sizeof(int64_t)},
-                                 {mask.data(), ids.size() * sizeof(int64_t)}};
-    const rlx_buffer output = {vector.data(), result.bytes};
-    require(rlx_run(bound, inputs, &output));
-    return vector;
-  }
-
- private:
-  using Model = std::unique_ptr<rlx_model, decltype(&rlx_free)>;
-
-  Model model_{nullptr, &rlx_free};
-};
-
-std::vector<int64_t> numbers(const char* text) {
+std::vector<std::int64_t> numbers(const char* text) {
   std::istringstream stream(text);
-  std::vector<int64_t> found;
-  for (int64_t number; stream >> number;) found.push_back(number);
+  std::vector<std::int64_t> found;
+  for (std::int64_t number; stream >> number;) found.push_back(number);
   return found;
 }
 
@@ -65,14 +34,14 @@ int main(int argc, char** argv) {
     return 2;
   }
   try {
-    Encoder encoder(argv[1]);
-    const std::vector<float> a = encoder.encode(numbers(argv[2]));
-    const std::vector<float> b = encoder.encode(numbers(argv[3]));
+    const rlx::Model encoder(argv[1]);
+    const std::vector<float> a = encode(encoder, numbers(argv[2]));
+    const std::vector<float> b = encode(encoder, numbers(argv[3]));
     double product = 0;
     for (size_t i = 0; i < a.size(); ++i) product += double{a[i]} * b[i];
     std::printf("%.4f\n", product);
     return 0;
-  } catch (const std::exception& error) {
+  } catch (const rlx::Error& error) {
     std::fprintf(stderr, "%s\n", error.what());
     return 1;
   }

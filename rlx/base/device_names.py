@@ -34,7 +34,7 @@ KNOWN = {
     "opengl": Known("OpenGL", ("gl",)),
     "webgpu": Known(
         "WebGPU", (),
-        "browsers have it (rlx export-web writes for them); here 'gpu' is the same, with rlx[gpu]",
+        "browsers have it (rlx export-web writes for them); here 'gpu' is the same: rlx[webgpu]",
     ),
     "cpu": Known("CPU"),
     "interpret": Known("interpreter"),

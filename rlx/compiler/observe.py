@@ -71,7 +71,8 @@ def inspect_pipeline(
     ``inspect_pipeline(pipeline, graph)`` takes target and options from a CompilePipeline.
 
     Raises ShapeError for a dim that is not bound, DeviceError for an unknown target, GraphError
-    for an unknown option, and what a compile raises.
+    for an unknown option, and what a compile raises: with ``assert_fusion_clean`` a PassError where
+    a fusion is missed.
     """
     from rlx.dialects.context import make_context
     from rlx.dialects.export import to_mlir
@@ -104,6 +105,7 @@ def inspect_pipeline(
 
     with make_context() as context:
         lower(to_mlir(bound, context), compilation, keep)
+    compilation.check_clean()
     return PipelineInspect(
         texts["hir"], texts["mir"], texts["fused"], texts["lir"],
         stats["mir"].diff(stats["fused"]),

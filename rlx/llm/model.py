@@ -107,7 +107,7 @@ class LLM:
         """The model's tokenizer. ModelError if it has none."""
         if self._file is None:
             return Tokenizer.from_dir(self.path)
-        if "tokenizer.ggml.model" not in self._file.metadata:
+        if not self.has_tokenizer:
             raise ModelError(f"{self.path} has no tokenizer: give ids for prompts")
         return Tokenizer.from_gguf(self._file.metadata)
 
@@ -116,7 +116,9 @@ class LLM:
         """Whether the model's file has a tokenizer; without one prompts and answers are ids."""
         if self._file is None:
             return os.path.isfile(os.path.join(self.path, "tokenizer.json"))
-        return "tokenizer.ggml.model" in self._file.metadata
+        # "no_vocab" and "none" are what converters write for a model that has none.
+        named = self._file.metadata.get("tokenizer.ggml.model", "none")
+        return named not in ("none", "no_vocab")
 
     @cached_property
     def _grammars(self) -> Grammars:

@@ -73,7 +73,8 @@ def test_no_room_beside_answers_that_are_drawn(llm: rlx.LLM) -> None:
     assert llm.logits([1] * 64).shape == (64, 320), "pages of known beginnings make room"
 
 
-def test_a_file_without_a_tokenizer(llm: rlx.LLM, tmp_path: Path) -> None:
+@pytest.mark.parametrize("said", [{}, {"tokenizer.ggml.model": "no_vocab"}], ids=["", "no_vocab"])
+def test_a_file_without_a_tokenizer(llm: rlx.LLM, tmp_path: Path, said: dict[str, Any]) -> None:
     c, path = llm.decoder.config, tmp_path / "small.gguf"
     sizes: dict[str, Any] = {
         "embedding_length": c.hidden, "block_count": c.layers, "context_length": c.context,
@@ -81,7 +82,7 @@ def test_a_file_without_a_tokenizer(llm: rlx.LLM, tmp_path: Path) -> None:
         "attention.key_length": c.head_dim, "feed_forward_length": c.inner,
     }  # fmt: skip
     metadata = {"general.architecture": "qwen2", **{f"qwen2.{k}": v for k, v in sizes.items()}}
-    gguf.write(path, from_hf(llm.path, c), metadata)
+    gguf.write(path, from_hf(llm.path, c), {**metadata, **said})
     bare = rlx.LLM(path, threads=1, context=32)
     for call in (bare.generate, bare.stream):
         with pytest.raises(ModelError, match="has no tokenizer: give ids for prompts"):

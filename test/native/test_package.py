@@ -172,3 +172,70 @@ def test_minilm_runs_without_python(examples: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 1
     assert "gather: index out of range" in done.stderr
+
+
+CPP = r"""
+#include <rlx.hpp>
+
+#include <array>
+#include <cstdio>
+
+int main(int, char **argv) {
+  const rlx::Model model(argv[1]);
+  const std::vector<float> x = {1, 2, 3, 4, 5, 6};
+  const std::array<std::int64_t, 2> i = {1, 0};
+  rlx::Model two = model.bind({{2, 3}, {2}});
+  for (const rlx::Tensor& t : two.outputs())
+    std::printf("%s %s %d\n", t.name.c_str(), rlx::name_of(t.dtype), int(t.shape.at(1)));
+  two.set_param("w", std::vector<float>{1, 10, 100});
+  std::vector<float> y(6);
+  two.run({x, i}, {y});
+  for (float v : y) std::printf("%g ", v);
+  rlx::Model moved = std::move(two);
+  std::printf("\n%g\n", moved.run<float>({x, i})[5]);
+  const auto refused = [](auto&& call) {
+    try {
+      call();
+    } catch (const rlx::Fault& e) {
+      std::printf("fault: %s\n", e.what());
+    } catch (const rlx::Refused& e) {
+      std::printf("%s\n", e.what());
+    }
+  };
+  refused([] { rlx::Model("none.rlx"); });
+  refused([&] { moved.run<float>({x}); });
+  refused([&] { moved.run<float>({x, x}); });
+  refused([&] { moved.run<double>({x, i}); });
+  refused([&] { model.bind({{2, 3}}); });
+  refused([&] { model.bind({{2, 3}, {2, 2}}); });
+  refused([&] { rlx::Model::from_memory("no", 2); });
+  refused([&] { moved.set_param("w", i); });
+  refused([&] { moved.run<float>({x, std::array<std::int64_t, 2>{9, 9}}); });
+}
+"""
+
+
+def test_the_header_of_cpp(prefix: Path, tmp_path: Path) -> None:
+    g = rlx.Graph("rows")
+    x, i = g.input("x", ["rows", 3]), g.input("i", ["few"], "i64")
+    g.set_outputs({"y": g.gather(x * g.param("w", [3]), i, axis=0)})
+    rlx.compile_artifact(g).save(tmp_path / "rows.rlx")
+    (tmp_path / "main.cpp").write_text(CPP)
+    strict = ("-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic")
+    lib = prefix / "lib"
+    run("c++", *strict, f"-I{prefix}/include", tmp_path / "main.cpp", "-o", tmp_path / "main",
+        f"-L{lib}", "-lrlx", f"-Wl,-rpath,{lib}")  # fmt: skip
+    said = run(tmp_path / "main", tmp_path / "rows.rlx").splitlines()
+    assert said[:3] == ["y f32 3", "4 50 600 1 20 300 ", "300"]
+    for line, expected in zip(said[3:], (
+        "none.rlx",
+        "inputs: found 1, expected 2",
+        "input 'i': found elements of another type, expected i64",
+        "output 'y': found elements of another type, expected f32",
+        "shapes: found 1, expected 2",
+        "dims of the input 'i': found 2, expected 1",
+        "does not begin as one",
+        "param 'w': found elements of another type, expected f32",
+        "fault: ",
+    ), strict=True):  # fmt: skip
+        assert expected in line, said

@@ -112,6 +112,12 @@ def test_missed_fusions_may_be_refused_by_an_option() -> None:
     rlx.Session("cpu").compile(mlp(), assert_fusion_clean=True)
 
 
+def test_a_look_at_the_levels_refuses_them_as_well() -> None:
+    with pytest.raises(PassError, match="1 fusions were missed"):
+        rlx.inspect_pipeline(unclean(), assert_fusion_clean=True)
+    assert "missed" in rlx.inspect_pipeline(unclean()).fusion
+
+
 def test_reports_are_printed_on_demand(capsys: pytest.CaptureFixture[str]) -> None:
     rlx.Session("cpu").compile(mlp())
     assert not capsys.readouterr().err

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "error.h"
+#include "py_objects.h"
 
 namespace rlx {
 
@@ -111,7 +112,7 @@ std::string take_python_message() {
   PyErr_Fetch(&type, &value, &traceback);
   std::string message = "no buffer";
   if (PyObject* text = value != nullptr ? PyObject_Str(value) : nullptr) {
-    if (const char* utf8 = PyUnicode_AsUTF8(text)) message = utf8;
+    if (const char* utf8 = PyUnicode_AsUTF8AndSize(text, nullptr)) message = utf8;
     Py_DECREF(text);
   }
   PyErr_Clear();
@@ -137,7 +138,7 @@ void get_view(PyObject* object, const Signature& wanted, Role role, Py_buffer* v
   const int flags = role == Role::kOutput ? PyBUF_RECORDS : PyBUF_RECORDS_RO;
   if (PyObject_GetBuffer(object, view, flags) == 0) return;
   const std::string found =
-      std::string(Py_TYPE(object)->tp_name) + " (" + take_python_message() + ")";
+      type_name(object) + " (" + take_python_message() + ")";
   throw Error(slot_name(wanted, role), found,
               (role == Role::kOutput ? "a writable buffer of " : "a buffer of ") + wanted.type(),
               wanted.dtype == DType::kBF16 ? "pass bfloat16 arrays as array.view(numpy.uint16)"
@@ -206,7 +207,7 @@ Constant hold_constant(const std::string& where, PyObject* object) {
   Constant constant;
   constant.data = held->take(object, &constant.bytes);
   if (constant.data == nullptr) {
-    const std::string found = Py_TYPE(object)->tp_name;
+    const std::string found = type_name(object);
     throw Error(where, found + " (" + take_python_message() + ")", "a C-contiguous buffer");
   }
   constant.owner = owner_of(std::move(held));

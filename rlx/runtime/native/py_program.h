@@ -14,6 +14,7 @@
 #include "error.h"
 #include "gil.h"
 #include "program.h"
+#include "py_objects.h"
 #include "result_array.h"
 #include "signals.h"
 #include "weights.h"
@@ -102,7 +103,7 @@ class PyProgram {
     nb::tuple results = nb::steal<nb::tuple>(PyTuple_New(static_cast<Py_ssize_t>(arrays_.size())));
     if (!results.is_valid()) throw nb::python_error();
     for (size_t i = 0; i < arrays_.size(); ++i) {
-      PyTuple_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), call.new_output(i));
+      PyTuple_SetItem(results.ptr(), static_cast<Py_ssize_t>(i), call.new_output(i));
     }
     call.run();
     return results;
@@ -115,7 +116,7 @@ class PyProgram {
     nb::list results = nb::steal<nb::list>(PyList_New(static_cast<Py_ssize_t>(arrays_.size())));
     if (!results.is_valid()) throw nb::python_error();
     for (size_t i = 0; i < arrays_.size(); ++i) {
-      PyList_SET_ITEM(results.ptr(), static_cast<Py_ssize_t>(i), call.new_output(i));
+      PyList_SetItem(results.ptr(), static_cast<Py_ssize_t>(i), call.new_output(i));
     }
     call.run();
     return results;
@@ -182,10 +183,10 @@ class PyProgram {
     // `objects` is a tuple or list.
     void take_all(PyObject* objects, const char* what, const std::vector<Signature>& signatures,
                   Role role) {
-      const Py_ssize_t count = PySequence_Fast_GET_SIZE(objects);
+      const Py_ssize_t count = item_count(objects);
       if (static_cast<size_t>(count) != signatures.size()) refuse_count(what, count, signatures);
       for (Py_ssize_t i = 0; i < count; ++i) {
-        take(PySequence_Fast_GET_ITEM(objects, i), signatures[static_cast<size_t>(i)], role);
+        take(item_at(objects, i), signatures[static_cast<size_t>(i)], role);
       }
     }
 
@@ -213,7 +214,7 @@ class PyProgram {
     bool take_named(PyObject* named) {
       const std::vector<Signature>& signatures = owner_.schedule().inputs;
       if (PyDict_CheckExact(named) == 0 ||
-          static_cast<size_t>(PyDict_GET_SIZE(named)) != signatures.size()) {
+          static_cast<size_t>(PyDict_Size(named)) != signatures.size()) {
         return false;
       }
       for (size_t i = 0; i < signatures.size(); ++i) {
@@ -230,11 +231,11 @@ class PyProgram {
     bool take_apart(PyObject* outputs) {
       const std::vector<Signature>& signatures = owner_.schedule().outputs;
       if ((PyList_CheckExact(outputs) == 0 && PyTuple_CheckExact(outputs) == 0) ||
-          static_cast<size_t>(PySequence_Fast_GET_SIZE(outputs)) != signatures.size()) {
+          static_cast<size_t>(item_count(outputs)) != signatures.size()) {
         return false;
       }
       for (size_t i = 0; i < signatures.size(); ++i) {
-        PyObject* array = PySequence_Fast_GET_ITEM(outputs, static_cast<Py_ssize_t>(i));
+        PyObject* array = item_at(outputs, static_cast<Py_ssize_t>(i));
         if (!take_array(array, signatures[i], Role::kOutput)) return false;
         if (!slots_->held.last_is_apart()) return false;
       }
@@ -305,7 +306,7 @@ class PyProgram {
     PyObject* fast = PySequence_Fast(value.ptr(), "");
     if (fast == nullptr) {
       PyErr_Clear();
-      throw Error(what, Py_TYPE(value.ptr())->tp_name, "a sequence of buffers");
+      throw Error(what, type_name(value.ptr()), "a sequence of buffers");
     }
     return nb::steal(fast);
   }

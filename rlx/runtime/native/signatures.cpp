@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "error.h"
+#include "py_objects.h"
 
 namespace nb = nanobind;
 
@@ -13,7 +14,7 @@ namespace rlx {
 
 namespace {
 
-std::string type_of(nb::handle value) { return Py_TYPE(value.ptr())->tp_name; }
+std::string type_of(nb::handle value) { return type_name(value.ptr()); }
 
 nb::object sequence(const std::string& where, nb::handle value, const std::string& expected) {
   if (!PyTuple_Check(value.ptr()) && !PyList_Check(value.ptr())) {

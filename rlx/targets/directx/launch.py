@@ -18,7 +18,7 @@ def open_directx() -> NoReturn:
     """DeviceError, which says what to use instead."""
     instead = (
         "device 'gpu' runs the same graphs on Direct3D 12, by the wgpu package"
-        " (pip install 'rlx[gpu]')"
+        " (pip install 'rlx[directx]')"
         if sys.platform == "win32"
         else "Direct3D is of Windows alone; there 'gpu' runs the same graphs on it"
     )

@@ -139,8 +139,8 @@ def _load() -> Any:
         from llvmlite import binding
     except ImportError as error:
         raise ToolchainError(
-            "compiling needs LLVM, and the package llvmlite is not installed; "
-            "install it with: pip install 'rlx[compile]'"
+            "compiling needs LLVM, and the package llvmlite is not installed: RLX without extras"
+            " only runs artifacts; install it with: pip install 'rlx[compile]'"
         ) from error
     binding.initialize_native_target()
     binding.initialize_native_asmprinter()
