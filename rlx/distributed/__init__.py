@@ -9,13 +9,14 @@ runs all ranks at once.
 from __future__ import annotations
 
 from rlx.distributed.connections import connect, current_rank, disconnect, run_threads
+from rlx.distributed.cost import Cost, Network, cost
 from rlx.distributed.reference import interpret
 from rlx.distributed.report import Exchange, Placed, ShardingReport
 from rlx.distributed.sharding import Sharded, ShardedGraph
 from rlx.distributed.world import world_size
 
 __all__ = [
-    "Exchange", "Placed", "Sharded", "ShardedGraph", "ShardingReport", "connect", "current_rank",
-    "disconnect", "interpret", "run_threads",
+    "Cost", "Exchange", "Network", "Placed", "Sharded", "ShardedGraph", "ShardingReport", "connect",
+    "cost", "current_rank", "disconnect", "interpret", "run_threads",
     "world_size",
 ]  # fmt: skip

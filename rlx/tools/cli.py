@@ -25,6 +25,7 @@ COMMANDS = {
     "compile": "a model to an artifact, which runs without a compiler",
     "completion": "a script by which a shell completes rlx's command lines",
     "config": "what C and C++ programs that load artifacts are built with",
+    "cost": "what a step of a model takes on many ranks, by its collectives and a roofline",
     "devices": "the devices of this machine, and why others are not there",
     "doctor": "what is missing here, and how to get it",
     "embed": "vectors of sentences, of a command line or a file",

@@ -46,16 +46,23 @@ def partitioned(
                 " manual=True",
                 op.location,
             )
+    own = {name: _of_many(spec, mesh) for name, spec in own.items()}
     whole = _per_rank_symbols(graph, mesh, own)
     pinned = {v: own[str(v.name)] for v in (*whole.inputs, *whole.params) if v.name in own}
     for v, spec in pinned.items():
         _check_even(spec, mesh, v, repr(v.name))
     _check_outputs(whole, mesh, out)
-    problem = decided(whole, mesh, pinned, out, strict)
+    every = [_of_many(spec, mesh) for spec in out]
+    problem = decided(whole, mesh, pinned, every, strict)
     found = _built(problem, whole)
     if strict:
         found.report.refuse_unasked()
     return found
+
+
+def _of_many(spec: P, mesh: Mesh) -> P:
+    """A spec without the axes along which there is one rank."""
+    return P(*[a if a is not None and mesh[a].ranks > 1 else None for a in spec])
 
 
 def _check_outputs(graph: Graph, mesh: Mesh, out: list[P]) -> None:

@@ -1,0 +1,106 @@
+"""What all-reduces between ranks take here: run as a script by ``rlx bench --comm``, or by
+``mpiexec -n 4 python -m rlx.distributed.measure 4 20`` on ranks of MPI."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from rlx.base.mesh import Mesh
+from rlx.base.units import bytes_text
+from rlx.distributed.connections import connect
+from rlx.distributed.cost import Network, fitted
+from rlx.distributed.launcher import Launch
+from rlx.distributed.partition.choose import sent
+from rlx.errors import RlxError
+from rlx.ir.graph import Graph
+from rlx.runtime.session import Session
+
+__all__ = ["Measured", "measured"]
+
+SIZES = (4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20)
+"""Bytes of the tensors."""
+
+SMALL, MORE, LARGER = 1 << 20, 50, 5
+"""Bytes below which one is repeated so many times as often, and how many times larger ones are."""
+
+
+class Measured(NamedTuple):
+    """The fastest all-reduces of so many ranks, in seconds by the bytes of the tensor, and the
+    network that fits them."""
+
+    ranks: int
+    seconds: dict[int, float]
+
+    @property
+    def network(self) -> Network:
+        """Latency and rate."""
+        points = [(sent("all_reduce", n, self.ranks), t) for n, t in self.seconds.items()]
+        return fitted(points, self.ranks)
+
+    def predicted(self, size: int) -> float:
+        """The seconds that the network gives."""
+        return self.network.seconds("all_reduce", sent("all_reduce", size, self.ranks), self.ranks)
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain data."""
+        fit = self.network
+        seconds = {str(n): t for n, t in self.seconds.items()}
+        return {
+            "ranks": self.ranks, "seconds": seconds, "latency": fit.latency, "bytes": fit.bytes,
+        }  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [f"{self.ranks} ranks: {self.network}", "all_reduce    measured   predicted"]
+        for n, t in self.seconds.items():
+            said = f"{1e6 * t:9.1f} us {1e6 * self.predicted(n):8.1f} us"
+            lines.append(f"{bytes_text(n):>10} {said}")
+        return "\n".join(lines)
+
+
+def measured(ranks: int, repeat: int = 20) -> Measured:
+    """The fastest of 5 ``repeat`` all-reduces or more of each size, between processes of this
+    machine; RlxError if they fail."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "seconds.json"
+        status = Launch(
+            [str(Path(__file__).resolve()), str(ranks), str(repeat), str(path)], ranks, 1
+        ).run()
+        if status:
+            raise RlxError(f"bench: the ranks ended with status {status}")
+        found = json.loads(path.read_text(encoding="utf-8"))
+    return Measured(ranks, {int(n): t for n, t in found.items()})
+
+
+def _fastest(mesh: Mesh, size: int, repeat: int) -> float:
+    g = Graph("all_reduce")
+    g.set_outputs(g.input("x", [size // 4]).all_reduce(mesh["data"]))
+    compiled, x = Session("cpu").compile(g), np.ones(size // 4, np.float32)
+    out = [np.empty_like(x)]
+    times: list[float] = []
+    for _ in range((MORE if size < SMALL else LARGER) * repeat):
+        began = time.perf_counter()
+        compiled.run_into({"x": x}, out)
+        times.append(time.perf_counter() - began)
+    return min(times)
+
+
+def main(ranks: int, repeat: int, path: str | None) -> None:
+    """A rank of so many: the first of them writes what it measured, or prints it."""
+    mesh = Mesh(data=ranks)
+    rank = connect(mesh)
+    found = {size: _fastest(mesh, size, repeat) for size in SIZES}
+    if rank == 0 and path is None:
+        print(Measured(ranks, found))
+    elif rank == 0 and path is not None:
+        Path(path).write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)
