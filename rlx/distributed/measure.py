@@ -69,9 +69,8 @@ def measured(ranks: int, repeat: int = 20) -> Measured:
     machine; RlxError if they fail."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "seconds.json"
-        status = Launch(
-            [str(Path(__file__).resolve()), str(ranks), str(repeat), str(path)], ranks, 1
-        ).run()
+        command = (str(Path(__file__).resolve()), str(ranks), str(repeat), str(path))
+        status = Launch(command, ranks, 1).run()
         if status:
             raise RlxError(f"bench: the ranks ended with status {status}")
         found = json.loads(path.read_text(encoding="utf-8"))
