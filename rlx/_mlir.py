@@ -87,6 +87,7 @@ __all__ = [
     "object_bytes",
     "parse_module",
     "passmanager",
+    "portable_stablehlo",
     "raw_elements",
     "rewrite",
     "run_pipeline",
@@ -157,6 +158,18 @@ def stablehlo_module(source: str | bytes, ctx: ir.Context) -> ir.Module:
         with suppress(ValueError, ir.MLIRError), _diagnosed(ctx, "", IRError):
             return stablehlo().deserialize_portable_artifact(ctx, source)
     return parse_module(source, ctx)
+
+
+def portable_stablehlo(text: str) -> bytes:
+    """A module of StableHLO in the form that XLA of the last twelve weeks reads, and a later one;
+    IRError says where the text is wrong."""
+    hlo, ctx = stablehlo(), context()
+    module = stablehlo_module(text, ctx)
+    version = hlo.get_version_from_compatibility_requirement(
+        hlo.StablehloCompatibilityRequirement.WEEK_12
+    )
+    with mlir_errors("StableHLO has no portable form", IRError), ctx:
+        return hlo.serialize_portable_artifact(module, version)
 
 
 def load_irdl(module: ir.Module) -> None:

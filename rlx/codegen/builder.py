@@ -27,8 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["Frame", "Kernel", "KernelTarget", "KernelText"]
 
-Frame = Literal["cpu", "gpu"]
-"""What a kernel is: a function over a range, or what a GPU's thread does at an index."""
+Frame = Literal["cpu", "gpu", "graph"]
+"""What a kernel is: a function over a range, or what a GPU's thread does at an index. A target that
+takes whole graphs has none."""
 
 
 @frozen
@@ -36,7 +37,8 @@ class KernelTarget:
     """What kernels may know of the machine.
 
     ``math`` maps a function's name ("exp") to an emitter over registers; ``frame`` is "cpu" (a
-    function over a range) or "gpu" (a gpu.func, one thread an index). ``lacks`` holds the element
+    function over a range), "gpu" (a gpu.func, one thread an index) or "graph" (no kernels: formulas
+    are on whole tensors). ``lacks`` holds the element
     types that the machine cannot compute with, each with what would provide it; ``index_bits`` is
     the width of an index, which bounds the elements of a buffer. ``has`` names the instructions
     beyond the common ones that a kernel may use, as CPUID does. ``fused`` says that a multiply-add

@@ -136,11 +136,16 @@ def analyze_dispatch(
         return legal_graph(bound, claim, name).report
     found = refused(bound, backend)
     target = find_target(target_for(str(backend)))
+    left = [(r.number, r.kind) for r in found]
     rest = _without(bound, {r.node for r in found}) if found else bound
     compilation = Compilation(target, Options.of(options))
+    if rest.outputs and target.system is not None:
+        from rlx.compiler.driver import compile_structure
+
+        _, report = compile_structure(rest, target, Options.of(options))
+        return replace(report.compilation.dispatch, target=target.spec, still_unsupported=left)
     if rest.outputs:
         GraphModule.of(rest).through(GraphStage.LIR, compilation)
-    left = [(r.number, r.kind) for r in found]
     return replace(compilation.dispatch, target=target.spec, still_unsupported=left)
 
 

@@ -26,7 +26,7 @@ from rlx.lowering.compilation import Compilation, CompileReport, Options
 from rlx.lowering.dump import dump_levels
 from rlx.lowering.locations import Places, numbered
 from rlx.lowering.passes.lir_reader import read_schedule
-from rlx.lowering.pipeline import planned
+from rlx.lowering.pipeline import planned, run_passes
 from rlx.runtime import _native, host
 from rlx.runtime.artifact import Artifact, KernelCode, Variant
 from rlx.runtime.cache.artifacts import placed
@@ -80,6 +80,8 @@ def compile_structure(
     """
     compilation = Compilation(target, options)
     with compiles, span("compile", graph=graph.name):
+        if target.system is not None:
+            return _compile_whole(graph, compilation), CompileReport(compilation, 1)
         schedule = lowered(graph, compilation)
         report = CompileReport(compilation)
         if target.kernels.frame == "gpu":
@@ -112,6 +114,24 @@ def _compile_device(schedule: Schedule, target: Target, report: CompileReport) -
     features = target.features
     variant = DeviceVariant(features.name, target.name, tuple(sorted(features.has)), program)
     return Artifact(schedule.target, program.params, program.inputs, program.outputs, (variant,))
+
+
+def _compile_whole(graph: Graph, compilation: Compilation) -> Artifact:
+    """The artifact of a graph for a target that takes it whole."""
+    from rlx.lowering.levels import passes_to_whole
+    from rlx.lowering.passes.whole_program import whole_program
+    from rlx.runtime.devices.gpu_program import DeviceVariant
+
+    context, target = _contexts.get(), compilation.target
+    with context, holding():
+        with compilation.timed("to-mlir"):
+            module = to_mlir(graph, context, numbered(graph), verify=False)
+        module = run_passes(module, passes_to_whole("hir"), compilation, verify=False)
+        with compilation.timed("program"):
+            program = whole_program(module, compilation)
+    features = target.features
+    variant = DeviceVariant(features.name, target.name, tuple(sorted(features.has)), program)
+    return Artifact(target.name, program.params, program.inputs, program.outputs, (variant,))
 
 
 def lowered(graph: Graph, compilation: Compilation) -> Schedule:

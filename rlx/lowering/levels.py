@@ -10,7 +10,10 @@ from rlx.lowering.functions import functions
 from rlx.lowering.pass_base import Pass
 from rlx.lowering.pipeline import PIPELINE, STAGES, Observer, run_passes
 
-__all__ = ["level_of", "lower", "passes_between", "passes_to"]
+__all__ = ["level_of", "lower", "passes_between", "passes_to", "passes_to_whole"]
+
+_WHOLE = ("hir-to-mir", "legalize", "simplify")
+"""The passes before a whole program: the other system fuses and places by itself."""
 
 
 def level_of(module: ir.Module) -> str:
@@ -40,15 +43,29 @@ def _has_roles(f: ir.Operation) -> bool:
     return any("lir.role" in ir.DictAttr(d) for d in marks)
 
 
-def passes_to(module: ir.Module, stage: str) -> list[Pass]:
-    """The passes of the pipeline that lead from a module's level to a stage.
+def passes_to(module: ir.Module, stage: str, whole: bool = False) -> list[Pass]:
+    """The passes of the pipeline that lead from a module's level to a stage, of a target that takes
+    ``whole`` graphs or of another.
 
     A module of mir ops alone is hir too: a graph without blocks.
     """
     level, goal = level_of(module), stage if stage in STAGES else "lir"
+    if whole and stage not in STAGES:
+        return passes_to_whole(level)
     if (level, goal) == ("mir", "hir"):
         return []
     return passes_between(level, goal)
+
+
+def passes_to_whole(level: str) -> list[Pass]:
+    """The passes from hir or mir to what a target that takes whole graphs is given.
+    UnsupportedError for what is fused or lir already."""
+    if level not in ("hir", "mir"):
+        raise UnsupportedError(
+            f"the input is {level}, and whole graphs are written from hir or mir"
+        )
+    names = _WHOLE if level == "hir" else _WHOLE[1:]
+    return [p for p in PIPELINE if p.name in names]
 
 
 def passes_between(level: str, goal: str) -> list[Pass]:

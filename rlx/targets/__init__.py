@@ -36,6 +36,7 @@ TARGETS = {
     "opengl": "rlx.targets.opengl",
     "directx": "rlx.targets.directx",
     "webgpu": "rlx.targets.webgpu",
+    "tpu": "rlx.targets.tpu",
 }
 """The package of each target."""
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import KernelTarget, KernelText
 from rlx.errors import ToolchainError
 
+if TYPE_CHECKING:
+    from rlx.targets.graph.system import System
+
 __all__ = ["BINARY_STAGES", "Emitter", "Target", "check_kernels"]
 
 
-BINARY_STAGES = frozenset(["object", "spirv", "hsaco"])
+BINARY_STAGES = frozenset(["object", "spirv", "hsaco", "vhlo", "tpu", "mlxfn", "mlpackage"])
 """The stages whose files are no text."""
 
 
@@ -47,7 +50,8 @@ class Target:
     """A target for which graphs are compiled.
 
     ``families`` are the kernel families that have an emitter here; what none of them claims goes
-    the common way.
+    the common way. A target with a ``system`` has neither kernels nor families: it takes whole
+    graphs (``rlx.targets.graph``).
     """
 
     name: str
@@ -56,6 +60,7 @@ class Target:
     families: tuple[str, ...]
     stages: tuple[str, ...]
     emitter: Emitter
+    system: System | None = None
 
     @property
     def communicates(self) -> bool:

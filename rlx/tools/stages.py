@@ -15,6 +15,7 @@ from rlx.lowering.functions import functions
 from rlx.lowering.levels import level_of, passes_to
 from rlx.lowering.pass_base import Pass
 from rlx.lowering.passes.lir_reader import read_schedule
+from rlx.lowering.passes.whole_program import WholeProgram
 from rlx.lowering.pipeline import run_passes
 from rlx.schedule.plan import KernelRef
 from rlx.targets.base import BINARY_STAGES, Target
@@ -118,9 +119,16 @@ def _check_argument(
         raise IRError(f"{what} is {arg.type}, expected a tensor", place)
 
 
-def emit_stage(module: ir.Module, stage: str, target: Target) -> str | bytes | None:
+def emit_stage(
+    module: ir.Module, stage: str, target: Target, compilation: Compilation | None = None
+) -> str | bytes | None:
     """What a target emits for a lir module at ``stage``: text, or bytes for a binary stage; None
-    for "lir" itself, which is checked by reading it as a schedule."""
+    for "lir" itself, which is checked by reading it as a schedule. A target that takes whole graphs
+    emits legal, simplified mir."""
+    if target.system is not None:
+        _check_entry(module, "mir-to-lir")
+        emitted = WholeProgram(module, compilation or Compilation(target)).write(stage)
+        return emitted if stage in BINARY_STAGES else emitted.decode()
     schedule = read_schedule(module)
     if stage == "lir":
         return None

@@ -49,9 +49,9 @@ from support.support_record import HERE
 from support.tolerances import assert_close, tolerance_of
 
 __all__ = [
-    "EXPECTED", "JUDGED", "SETS", "SLOW", "STANDS", "Facts", "Finding", "columns", "conforms",
-    "facts", "gpu_targets", "lacking", "loses_products_with_zero", "need", "need_one_run",
-    "runnable",
+    "EXPECTED", "JUDGED", "SEEDS", "SETS", "SLOW", "STANDS", "Facts", "Finding", "chosen_cases",
+    "columns", "conforms", "facts", "gpu_targets", "lacking", "loses_products_with_zero", "need",
+    "need_one_run", "runnable",
 ]  # fmt: skip
 
 EXPECTED, JUDGED = (
@@ -163,8 +163,8 @@ def loses_products_with_zero(target: str) -> bool:
 
 
 def gpu_targets() -> tuple[str, ...]:
-    """The targets that are compiled for and are not the processor itself."""
-    return tuple(t for t in TARGETS if t != "cpu")
+    """The targets that run kernels on a GPU."""
+    return tuple(t for t in TARGETS if find_target(t).kernels.binds)
 
 
 def columns() -> tuple[str, ...]:
@@ -240,7 +240,7 @@ def _turning(target: str) -> list[Case]:
         return _covering(target)
     if target in EMULATED:
         turns_of_all = EMULATED_TURNS * len(EMULATED)
-        return _chosen(lambda op: (list(EMULATED).index(target), turns_of_all), list(cases()))
+        return chosen_cases(lambda op: (list(EMULATED).index(target), turns_of_all), list(cases()))
     turns = [t for t in runnable() if t not in STANDS]
 
     def turn(op: str) -> tuple[int, int]:
@@ -252,14 +252,14 @@ def _turning(target: str) -> list[Case]:
             return takers.index(target), len(takers)
         return NEVER if target in turns else (0, len(turns) or 1)
 
-    return _chosen(turn, list(cases()))
+    return chosen_cases(turn, list(cases()))
 
 
 def _covering(target: str) -> list[Case]:
     takes = [c for c in cases() if not lacking(target, c)]
     taken = {(c.op.name, c.dtype) for c in takes}
     none = [c for c in cases() if (c.op.name, c.dtype) not in taken]
-    return _chosen(lambda op: (columns().index(target), 1), [*takes, *none])
+    return chosen_cases(lambda op: (columns().index(target), 1), [*takes, *none])
 
 
 def _full(target: str) -> list[Case]:
@@ -274,7 +274,7 @@ NEVER = (-1, 0)
 """The turn of a target that takes the first case of an op alone."""
 
 
-def _chosen(turn_of: Callable[[str], tuple[int, int]], every: Sequence[Case]) -> list[Case]:
+def chosen_cases(turn_of: Callable[[str], tuple[int, int]], every: Sequence[Case]) -> list[Case]:
     """Of ``every`` case the first one of each op, of the first ones of the others of its types
     those whose turn it is, and of every sample the one whose turn it is. ``turn_of`` gives the turn
     of an op, and how many there are. What is chosen of an op does not depend on the other ops."""

@@ -18,7 +18,7 @@ from rlx.targets import TARGETS, find_target, presets
 from rlx.targets.gpu.profiles import BUFFERS, buffer_words
 from support.device import APIS, compiled
 
-GPUS = [n for n in TARGETS if n != "cpu"]
+GPUS = [n for n in TARGETS if find_target(n).kernels.binds]
 COUNTS = (2, 8, 9, 12, 33, 40, 100)
 
 

@@ -137,7 +137,7 @@ def exact_fma(a: Reg, b: Reg | Number, c: Reg | Number) -> Reg:
     """a·b + c where that is rounded once or, if c is near -a·b, not at all, on every target."""
     if a.k.target.fused:
         return a.k.fma(a, b, c)
-    b = b if isinstance(b, Reg) else a.k.const(b, a.dtype, a.lanes)
+    b = a.k.const(b, a.dtype, a.lanes) if isinstance(b, int | float | complex) else b
     product = a * b
     return (product + c) + product_error(a, b, product)
 

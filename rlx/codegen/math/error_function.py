@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlx.codegen.math.core import (
     absolute,
@@ -70,12 +70,12 @@ _TWO_LN2 = {
 """Rounded, and what that leaves. In f32 it is e^(-1.4e-9·t²) in the result, which the fit takes."""
 
 
-def erf(x: Reg) -> Reg:
+def erf(x: Reg, exponential: Callable[[Reg], Reg] = exp_moderate) -> Reg:
     """The error function. In f32 one rational function serves every argument: activations call it
     for each element of wide products, where a second branch with an exponential would cost more
     than the product's own epilogue. In f64 it is a polynomial within ±1, and beyond it 1 less its
-    complement."""
-    return _erf_f32(x) if x.dtype is f32 else _erf_f64(x)
+    complement, which has an ``exponential`` of moderate numbers in it."""
+    return _erf_f32(x) if x.dtype is f32 else _erf_f64(x, exponential)
 
 
 def _erf_f32(x: Reg) -> Reg:
@@ -84,19 +84,19 @@ def _erf_f32(x: Reg) -> Reg:
     return k.select(x > 3.92, 1.0, k.select(x < -3.92, -1.0, y))
 
 
-def _erf_f64(x: Reg) -> Reg:
+def _erf_f64(x: Reg, exponential: Callable[[Reg], Reg]) -> Reg:
     k, t = x.k, absolute(x)
     near = k.fma(t, horner(t * t, _NEAR), t)
-    return toggle_sign(k.select(t < 1.0, near, 1.0 - _complement_f64(t)), sign_of(x))
+    return toggle_sign(k.select(t < 1.0, near, 1.0 - _complement_f64(t, exponential)), sign_of(x))
 
 
-def _complement_f64(t: Reg) -> Reg:
+def _complement_f64(t: Reg, exponential: Callable[[Reg], Reg]) -> Reg:
     """1 - erf t for t ≥ 1."""
     k = t.k
     t = clamp(t, 0.0, 6.0)
     square = t * t
     square_low = product_error(t, t, square)
-    e = exp_moderate(-square)
+    e = exponential(-square)
     return k.fma(-e, square_low, e) * _scaled_complement(t)
 
 

@@ -86,9 +86,11 @@ def _may_expand(op: ir.Operation, compilation: Compilation) -> bool:
 
 def _expands(op: ir.Operation, compilation: Compilation) -> bool:
     """Whether no family claims a composite; UnsupportedError if one is asked for."""
-    options = compilation.options
+    options, system = compilation.options, compilation.target.system
     if op_class(op.name).meets:
         return True  # no kernel waits for another rank
+    if system is not None:
+        return op.name not in system.rows
     families = compilation.target.families if options.native(op.name) else ()
     family, reasons = select(compilation.regions.of(op), families)
     expands = family in (None, "common")

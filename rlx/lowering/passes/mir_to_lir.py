@@ -59,7 +59,14 @@ class MirToLir(Pass):
     def schedule(
         self, module: ir.Module, compilation: Compilation, *, for_text: bool = False
     ) -> Schedule:
-        """The schedule of a module with regions; ``for_text`` says that it is to be written."""
+        """The schedule of a module with regions; ``for_text`` says that it is to be written.
+        UnsupportedError for a target that takes whole graphs, which has none."""
+        target = compilation.target
+        if target.system is not None:
+            raise UnsupportedError(
+                f"{target.name} takes whole graphs, and no schedule of kernels is made for it;"
+                f" rlx-opt --emit has {', '.join(target.stages)}"
+            )
         lowering = Lowering(compilation, for_text)
         lives: dict[ir.Operation, Lives] = {}
         lowering.lower_op = lambda op: _lower(op, lowering, lives)

@@ -1,7 +1,8 @@
-"""Refusals of a GPU's target, an op at a time, with reasons.
+"""Refusals of a target, an op at a time, with reasons.
 
 Where an op's own types do not say, the compiler is asked: a composite holds values that its
-operands are not of, control flow holds graphs, and a kernel may bind too many buffers.
+operands are not of, control flow holds graphs, a kernel may bind too many buffers, and a target
+that takes whole graphs has rows for some ops.
 """
 
 from __future__ import annotations
@@ -35,13 +36,14 @@ _target = cache(find_target)
 
 def refusal(node: Op, target: str) -> str:
     """Why a target such as "gpu:webgpu+buffers16" does not compile an op; "" if it does."""
-    kernels = _target(target).kernels
+    kernels, whole = _target(target).kernels, _target(target).system is not None
     for v in (*node.present, *node.results):
         if v.dtype.part in kernels.lacks:
             return f"{v.dtype.part}: {kernels.lacks[v.dtype.part]}"
     inside = isinstance(node, Control) or node.composite()
     many = kernels.too_many(len(node.present) + len(node.results) + _MORE)
-    return _asked(_alone(node), _target(target)) if many or (inside and kernels.lacks) else ""
+    asks = whole or many or (inside and kernels.lacks)
+    return _asked(_alone(node), _target(target)) if asks else ""
 
 
 def refuses_all(op: type[Op], target: str) -> str:

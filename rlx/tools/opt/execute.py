@@ -80,7 +80,8 @@ class Execution:
             if not isinstance(root, ir.Module):
                 found = root.operation.name
                 raise UnsupportedError(f"--emit={emit} takes a {ROOT}, found {found}")
-            rest = [own(p, self.settings.disabled) for p in passes_to(root, emit)]
+            passes = passes_to(root, emit, whole=self.target.system is not None)
+            rest = [own(p, self.settings.disabled) for p in passes]
             self._print_pipeline([*first, *rest], root)
             for p in rest:
                 root = self._step(p, root)
@@ -97,7 +98,7 @@ class Execution:
         self.collector.doing = f"the stage {stage}"
         try:
             with self.compilation.timed(stage):
-                return emit_stage(root, stage, self.target)
+                return emit_stage(root, stage, self.target, self.compilation)
         except Exception as e:
             self._reproduce(root, [], stage, e)
             raise
