@@ -21,8 +21,8 @@ from rlx.errors import DeviceError, KnobError, KnobWarning, did_you_mean
 __all__ = [
     "KNOBS", "Knob", "benchmark_pick", "cache", "cache_dir", "cache_size", "check_names", "cpu",
     "deny_devices", "device", "device_chain", "devices", "dispatch_report", "fusion_report", "gpu",
-    "ir_dump", "kernel_dispatch", "log", "num_threads", "prefer_devices", "sizes", "trace",
-    "triton",
+    "ir_dump", "kernel_dispatch", "log", "num_threads", "pjrt", "prefer_devices", "sizes",
+    "trace", "triton",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -227,6 +227,12 @@ gpu = Knob(
     "RLX_GPU", "", str, "machine", "a number from 0 on, or a part of a name",
     "The GPU to use, if an API has several; by default the one that is expected to be fastest."
     " `rlx devices` lists them.",
+)  # fmt: skip
+
+pjrt = Knob(
+    "RLX_PJRT", "", str, "machine", "the path of a library",
+    "The PJRT plugin that runs graphs of the device tpu; by default LIBTPU_PATH, else that in the"
+    " package libtpu.",
 )  # fmt: skip
 
 

@@ -21,7 +21,7 @@ class Known:
 
 
 KNOWN = {
-    "tpu": Known("TPU", needs="this build has no driver for it"),
+    "tpu": Known("TPU", needs="it needs a TPU and rlx[tpu], or a PJRT plugin (RLX_PJRT)"),
     "cuda": Known("CUDA", ("nvidia",)),
     "rocm": Known("ROCm", ("hip", "amd")),
     "mlx": Known("MLX", needs="it needs a Mac, and this build has no driver for it"),

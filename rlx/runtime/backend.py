@@ -29,6 +29,7 @@ from rlx.runtime.artifact import Artifact
 from rlx.runtime.calls import memory_is_the_hosts
 from rlx.runtime.executable import Executable
 from rlx.targets.gpu import drivers
+from rlx.targets.graph import devices as whole_devices
 from rlx.types import TensorType
 
 if TYPE_CHECKING:
@@ -264,10 +265,22 @@ def _on_device(api: str) -> Registered:
     return Registered(made, missing)
 
 
+def _of_whole_graphs(device: str) -> Registered:
+    """The backend of a device that takes whole graphs."""
+
+    def made() -> Backend:
+        from rlx.runtime.devices.whole_executable import WholeBackend
+
+        return WholeBackend(device)
+
+    return Registered(made, lambda: whole_devices.missing(device))
+
+
 _registry: dict[str, Registered] = {
     "cpu": Registered(CpuBackend, _present),
     "interpret": Registered(InterpreterBackend, _present),
     **{api: _on_device(api) for api, row in drivers.DRIVERS.items() if row.launches},
+    **{name: _of_whole_graphs(name) for name in whole_devices.DEVICES},
 }
 
 

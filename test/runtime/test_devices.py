@@ -460,11 +460,11 @@ def test_inputs_that_do_not_fit_are_no_failure_of_a_device() -> None:
 def test_a_report_says_what_blocks_each_device(monkeypatch: pytest.MonkeyPatch) -> None:
     r = runner(DevicePolicy().with_prefer(["cpu"]).with_deny(["interpret"]))
     found = {c.device: c for c in r.report()}
-    cpu, tpu = found["cpu"], found["tpu"]
+    cpu, web = found["cpu"], found["webgpu"]
     assert (cpu.label, cpu.available, cpu.registered, cpu.supports_graph) == ("CPU", *[True] * 3)
     assert (cpu.recommended, cpu.blocker) == (True, "")
-    assert not (tpu.available or tpu.registered or tpu.supports_graph or tpu.recommended)
-    assert tpu.blocker == hardware.why_missing("tpu")
+    assert not (web.available or web.registered or web.supports_graph or web.recommended)
+    assert web.blocker == hardware.why_missing("webgpu")
     assert "interpret" not in found
     monkeypatch.setattr("rlx.runtime.devices.available._has_way", lambda device, op: False)
     r.invalidate_cache()

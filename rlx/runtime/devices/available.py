@@ -16,6 +16,7 @@ from rlx.runtime.devices.hardware import found_by_driver, is_software
 from rlx.runtime.devices.refusals import refusal, refuses_all, runs_some
 from rlx.targets import best_features
 from rlx.targets.gpu.drivers import DRIVERS, opened
+from rlx.targets.graph.devices import DEVICES
 
 __all__ = [
     "DEVICE_PRIORITY",
@@ -156,7 +157,7 @@ def _has_way(device: str, cls: type[Op]) -> bool:
     claim = _claim(device)
     if claim is not None:
         return runs_some(cls, claim)
-    return is_available(device) and not (device in DRIVERS and hasattr(cls, "kernel"))
+    return is_available(device) and not (device in {*DRIVERS, *DEVICES} and hasattr(cls, "kernel"))
 
 
 def _claim(device: str) -> frozenset[str] | None:
@@ -169,6 +170,8 @@ def target_here(device: str) -> str | None:
     target with the features that its driver finds. None for another device, and one that is not
     available."""
     device = device_name(device)
+    if device in DEVICES:
+        return f"{device}:{best_features(device, ()).name}" if is_available(device) else None
     found = found_by_driver(device) if is_available(device) else None
     return found and f"{device}:{best_features(device, found.features).name}"
 

@@ -5,7 +5,7 @@ https://openxla.org/stablehlo/spec
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -32,6 +32,11 @@ _OPS = {
 """The pointwise ops by their names in formulas."""
 
 _COMPARE = frozenset(["eq", "ne", "lt", "le", "gt", "ge"])
+
+_STARTS: Mapping[str, Callable[[DType], Number]] = {
+    "add": lambda _: 0, "mul": lambda _: 1, "max": least, "min": most,
+}  # fmt: skip
+"""What folds begin with."""
 
 _EXACT = "#stablehlo<precision HIGHEST>"
 """Products in the type of their operands: a TPU rounds those of f32 to bf16 by default."""
@@ -148,8 +153,7 @@ class Hlo(Whole):
     # -- folds -----------------------------------------------------------------------------
 
     def folded(self, verb: str, t: Tensor, axes: Sequence[int]) -> Tensor:
-        starts = {"add": 0, "mul": 1, "max": least(t.dtype), "min": most(t.dtype)}
-        start = self.literal(starts[verb], t.dtype)
+        start = self.literal(_STARTS[verb](t.dtype), t.dtype)
         shape = [n for i, n in enumerate(t.shape) if i not in axes]
         region = self._combining(verb, t.dtype)
         attrs = f"dimensions = {integers(axes)}"

@@ -25,8 +25,10 @@ def _mean(k: Whole, node: Any, x: Tensor) -> Tensor:
     count = 1
     for axis in node.axes:
         count *= x.shape[axis]
-    total = k.fold("add", k.widened(x), node.axes, 0)
-    return kept(k, node, total / float(count))
+    total, n = k.fold("add", k.widened(x), node.axes, 0), float(count)
+    if x.dtype.is_complex:  # part by part, also over 0
+        return kept(k, node, k.pair(total.re / n, total.im / n))
+    return kept(k, node, total / n)
 
 
 def _extreme_at(verb: str) -> Row:
