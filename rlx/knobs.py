@@ -21,8 +21,8 @@ from rlx.errors import DeviceError, KnobError, KnobWarning, did_you_mean
 __all__ = [
     "KNOBS", "Knob", "benchmark_pick", "cache", "cache_dir", "cache_size", "check_names", "cpu",
     "deny_devices", "device", "device_chain", "devices", "dispatch_report", "fusion_report", "gpu",
-    "ir_dump", "kernel_dispatch", "log", "num_threads", "pjrt", "prefer_devices", "sizes",
-    "trace", "triton",
+    "ir_dump", "kernel_dispatch", "log", "mlx_mode", "num_threads", "pjrt", "prefer_devices",
+    "sizes", "trace", "triton",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -228,6 +228,13 @@ gpu = Knob(
     "The GPU to use, if an API has several; by default the one that is expected to be fastest."
     " `rlx devices` lists them.",
 )  # fmt: skip
+
+mlx_mode = Knob(
+    "RLX_MLX_MODE", "lazy", _choice("lazy", "compiled"), "machine", "lazy or compiled",
+    "How the device mlx runs a graph: lazy, op by op as results are asked for; compiled, fused by"
+    " mlx.core.compile, which on a processor needs a C++ compiler.",
+)  # fmt: skip
+
 
 pjrt = Knob(
     "RLX_PJRT", "", str, "machine", "the path of a library",

@@ -24,7 +24,7 @@ KNOWN = {
     "tpu": Known("TPU", needs="it needs a TPU and rlx[tpu], or a PJRT plugin (RLX_PJRT)"),
     "cuda": Known("CUDA", ("nvidia",)),
     "rocm": Known("ROCm", ("hip", "amd")),
-    "mlx": Known("MLX", needs="it needs a Mac, and this build has no driver for it"),
+    "mlx": Known("MLX", needs="it needs MLX (rlx[mlx])"),
     "metal": Known("Metal", ("mtl",)),
     "ane": Known("ANE", ("neural-engine",), "this build has no driver for it"),
     "gpu": Known("GPU (wgpu)", ("wgpu",)),

@@ -37,6 +37,7 @@ TARGETS = {
     "directx": "rlx.targets.directx",
     "webgpu": "rlx.targets.webgpu",
     "tpu": "rlx.targets.tpu",
+    "mlx": "rlx.targets.mlx",
 }
 """The package of each target."""
 

@@ -30,8 +30,8 @@ from rlx.runtime.devices.policy import DevicePickStrategy, DevicePolicy
 from rlx.runtime.interpreted import Interpreted
 from rlx.targets.gpu.drivers import Probe
 
-FEEDS = {"x": np.float32([[1, 2, 3, 4]])}
-W = np.float32([[1, 0], [0, 1], [1, 0], [0, 1]])
+FEEDS = {"x": np.array([[1, 2, 3, 4]], np.float32)}
+W = np.array([[1, 0], [0, 1], [1, 0], [0, 1]], np.float32)
 
 HOST = {name: _registry[name] for name in ("cpu", "interpret")}
 """The backends that need no driver."""
@@ -216,7 +216,7 @@ def test_what_a_device_runs_on_no_elements_of_a_type_is_not_legal_there(
 
 def test_the_environment_says_how_ops_are_dispatched(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("RLX_KERNEL_DISPATCH", "common")
-    assert rlx.CompileOptions().dispatch == rlx.KernelDispatchPolicy.COMMON
+    assert rlx.CompileOptions().dispatch == rlx.KernelDispatchPolicy.COMMON  # pyright: ignore[reportAttributeAccessIssue]
     common = str(rlx.dispatch_report_for_device(graph(), "cpu"))
     assert common == str(rlx.dispatch_report_for_device(graph(), "cpu", dispatch="common"))
     assert common != str(rlx.dispatch_report_for_device(graph(), "cpu", dispatch="native"))

@@ -141,6 +141,27 @@ def by_xla(code: bytes) -> Loaded:
     return run
 
 
+def by_mlx(code: bytes) -> Loaded:
+    """A function of MLX's, on its device here."""
+    from rlx.targets.mlx.launch import MlxDriver
+
+    driver = MlxDriver()
+    loaded = driver.load(code)
+
+    def run(arrays: Sequence[Array]) -> list[Array]:
+        found = loaded(*map(driver.put, arrays))
+        return [_of_mlx(a) for a in found]
+
+    return run
+
+
+def _of_mlx(a: Any) -> Array:
+    from rlx.targets.mlx.words import from_mlx
+
+    name = str(a.dtype).removeprefix("mlx.core.").rstrip("_")
+    return from_mlx(a, dtype(name))
+
+
 def _real(case: Case) -> bool:
     """Whether a case has no complex numbers, on which the interpreter ends the process."""
     node = case.node()
@@ -156,6 +177,7 @@ infinity they are nan."""
 
 STANDS = {
     "interpreter": Stand("tpu", by_interpreter, takes=_real),
+    "mlx": Stand("mlx", by_mlx, "mlx"),
     "xla": Stand("tpu", by_xla, "jaxlib", finite=GROUPED),
 }
 """The stand-ins by name."""

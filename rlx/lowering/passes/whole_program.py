@@ -70,6 +70,7 @@ class WholeProgram:
 
     def write(self, stage: str) -> bytes:
         """The file of a stage. UnsupportedError lists what the target cannot say."""
+        self._check_types()
         from rlx.types import dtype
 
         names = [s for s in (*self.params, *self.inputs)]
@@ -119,31 +120,41 @@ class WholeProgram:
             if op.name == "func.call":
                 return self._call(k, op, operands)
             node = node_of(op)
-            self._check_types(node)
             self.counts[node.short] += 1
             return _said_by(k, node, operands, self.rows)
         except Refused as e:
-            key = (_label(op, self.functions), str(e))
-            count, place = self.refused.get(key, (0, place_of(op)))
-            self.refused[key] = (count + 1, place)
+            self._refuse(op, str(e))
             return [None] * len(op.results)
         finally:
             place = place_of(op)
             self.sites += [(message, *place) for message in k.sites[sites:]]
 
-    def _check_types(self, node: Op) -> None:
-        lacks = self.target.kernels.lacks
-        for v in (*node.present, *node.results):
-            if v.dtype in lacks:
-                raise Refused(f"{v.dtype}: {lacks[v.dtype]}")
-            if v.dtype.part in lacks:
-                raise Refused(f"{v.dtype}: {lacks[v.dtype.part]}")
+    def _check_types(self) -> None:
+        """UnsupportedError lists the ops on element types that the target lacks."""
+        self.refused = {}
+        for f in self.functions.values():
+            for block in f.regions[0].blocks if len(f.regions[0].blocks) else ():
+                for op in (view.operation for view in block.operations):
+                    for v in (*op.operands, *op.results):
+                        if why := self._lacking(v):
+                            self._refuse(op, why)
+        if self.refused:
+            raise UnsupportedError(self._said(), next(iter(self.refused.values()))[1])
+
+    def _lacking(self, v: ir.Value) -> str:
+        dt, lacks = from_type(v.type).dtype, self.target.kernels.lacks
+        found = dt if dt in lacks else dt.part
+        return f"{dt}: {lacks[found]}" if found in lacks else ""
+
+    def _refuse(self, op: ir.Operation, why: str) -> None:
+        key = (_label(op, self.functions), why)
+        count, place = self.refused.get(key, (0, place_of(op)))
+        self.refused[key] = (count + 1, place)
 
     def _call(self, k: Whole, op: ir.Operation, operands: Sequence[Found]) -> Sequence[Found]:
         if is_barrier(op, self.functions):
             return operands
         node, bodies = control_of(op, self.functions)
-        self._check_types(node)
         given = [t for t in operands if t is not None]
 
         def body(key: str) -> Any:
@@ -221,6 +232,8 @@ def _operands(op: ir.Operation) -> list[ir.Value | None]:
 
 
 def _label(op: ir.Operation, known: dict[str, ir.Operation]) -> str:
+    if op.name == "func.return":
+        return "an output"
     if op.name != "func.call":
         return op.name
     node, _ = control_of(op, known)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlx.base.device_names import KNOWN
 from rlx.targets.gpu.drivers import DRIVERS, Probe, probe
+from rlx.targets.graph import devices as whole
 
 __all__ = ["found_by_driver", "is_software", "why_missing"]
 
@@ -15,6 +16,8 @@ def found_by_driver(device: str) -> Probe | None:
 
 def is_software(device: str) -> bool:
     """Whether a device is this machine's processor by way of a GPU's API."""
+    if device in whole.DEVICES:
+        return whole.is_software(device)
     found = found_by_driver(device)
     return found is not None and found.software
 

@@ -13,10 +13,11 @@ if TYPE_CHECKING:
 
     from rlx.schedule.plan import Signature
 
-__all__ = ["DEVICES", "WholeDriver", "missing", "shared_driver"]
+__all__ = ["DEVICES", "WholeDriver", "is_software", "missing", "shared_driver"]
 
-DEVICES = {"tpu": "rlx.targets.tpu.launch"}
-"""The module of each: ``missing()`` says why it is not here, ``open_driver()`` gives its driver."""
+DEVICES = {"tpu": "rlx.targets.tpu.launch", "mlx": "rlx.targets.mlx.launch"}
+"""The module of each: ``missing()`` says why it is not here, ``open_driver()`` gives its driver,
+and ``software()`` says whether it is the processor."""
 
 
 class WholeDriver(Protocol):
@@ -49,6 +50,11 @@ _lock = threading.Lock()
 def missing(device: str) -> str:
     """Why a device cannot be used now; "" if it can."""
     return importlib.import_module(DEVICES[device]).missing()
+
+
+def is_software(device: str) -> bool:
+    """Whether a device is this machine's processor by another name."""
+    return importlib.import_module(DEVICES[device]).software()
 
 
 def shared_driver(device: str) -> WholeDriver:

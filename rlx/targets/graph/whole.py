@@ -233,6 +233,8 @@ class Whole:
         for by a formula."""
         if x.dtype is dt:
             return x
+        if dt in self.target.lacks:
+            raise Refused(f"it computes in {dt}: {self.target.lacks[dt]}")
         if dt is bool_:
             return self.compare("ne", x, 0)
         if dt.is_complex:

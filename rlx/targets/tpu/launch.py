@@ -14,7 +14,7 @@ from rlx.targets.tpu.features import PRESETS
 from rlx.targets.tpu.pjrt import Plugin, find_plugin, has_tpu
 from rlx.types import DTYPES
 
-__all__ = ["TpuDriver", "missing", "open_driver"]
+__all__ = ["TpuDriver", "missing", "open_driver", "software"]
 
 Array = np.ndarray[Any, Any]
 
@@ -28,6 +28,11 @@ def missing() -> str:
         "this machine has no TPU; rlx compile --target tpu compiles for one that is elsewhere, and"
         f" {knobs.pjrt.variable}=path names a PJRT plugin of another device"
     )
+
+
+def software() -> bool:
+    """Whether the device is the processor: a plugin does not say."""
+    return False
 
 
 def open_driver() -> TpuDriver:

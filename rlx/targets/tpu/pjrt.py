@@ -50,12 +50,13 @@ class PluginError(ToolchainError):
 def find_plugin() -> tuple[str, str]:
     """The path of the plugin of this machine, and "" or why there is none: RLX_PJRT names it, else
     LIBTPU_PATH does, else it is in the package libtpu."""
-    if given := knobs.pjrt.get():
-        return given, "" if Path(
-            given
-        ).is_file() else f"{knobs.pjrt.variable} names no file: {given}"
-    if given := os.environ.get("LIBTPU_PATH", ""):
-        return given, "" if Path(given).is_file() else f"LIBTPU_PATH names no file: {given}"
+    named = {
+        knobs.pjrt.variable: knobs.pjrt.get(),
+        "LIBTPU_PATH": os.environ.get("LIBTPU_PATH", ""),
+    }
+    for name, given in named.items():
+        if given:
+            return given, "" if Path(given).is_file() else f"{name} names no file: {given}"
     found = importlib.util.find_spec("libtpu")
     if found is None or not found.submodule_search_locations:
         return "", "it needs libtpu: pip install 'rlx[tpu]', or RLX_PJRT=path for another plugin"

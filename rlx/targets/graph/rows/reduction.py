@@ -8,7 +8,7 @@ from typing import Any
 from rlx.targets.graph.rows.common import Row, kept, least, most, shape_of
 from rlx.targets.graph.tensor import Number, Tensor
 from rlx.targets.graph.whole import Whole
-from rlx.types import i64
+from rlx.types import i32, i64
 
 __all__ = ["ROWS", "running"]
 
@@ -26,8 +26,9 @@ def _mean(k: Whole, node: Any, x: Tensor) -> Tensor:
     for axis in node.axes:
         count *= x.shape[axis]
     total, n = k.fold("add", k.widened(x), node.axes, 0), float(count)
-    if x.dtype.is_complex:  # part by part, also over 0
-        return kept(k, node, k.pair(total.re / n, total.im / n))
+    if x.dtype.is_complex:  # the quotient of complex numbers, whose divisor has a 0 in it
+        re, im = total.re, total.im
+        return kept(k, node, k.pair((re + im * 0.0) / n, (im - re * 0.0) / n))
     return kept(k, node, total / n)
 
 
@@ -57,18 +58,20 @@ Fold = Callable[[Sequence[Tensor], Sequence[Tensor]], Sequence[Tensor]]
 
 
 def running(
-    k: Whole, fold: Fold, parts: Sequence[Tensor], start: Sequence[Number], axis: int,
-    reverse: bool = False,
-) -> list[Tensor]:  # fmt: skip
-    """At each place along an axis the fold of the parts up to it; ``start`` changes nothing that it
-    is folded with (W. D. Hillis, G. L. Steele, "Data parallel algorithms", CACM 29(12), 1986)."""
+    k: Whole, fold: Fold, parts: Sequence[Tensor], axis: int, reverse: bool = False
+) -> list[Tensor]:
+    """At each place along an axis the fold of the parts up to it, in log2 n steps (W. D. Hillis,
+    G. L. Steele, "Data parallel algorithms", CACM 29(12), 1986)."""
     found, n, step = list(parts), parts[0].shape[axis], 1
+    line = [n if i == axis else 1 for i in range(parts[0].rank)]
+    places = k.iota(tuple(line), axis, i32)
     while step < n:
-        earlier = [
-            _moved(k, t, k.literal(s, t.dtype), axis, -step if reverse else step)
-            for t, s in zip(found, start, strict=True)
-        ]
-        found = list(fold(earlier, found))
+        by = -step if reverse else step
+        earlier = [_moved(k, t, k.literal(0, t.dtype), axis, by) for t in found]
+        # Not folded with what changes nothing: times an infinity, 0 would.
+        has = places < n - step if reverse else places >= step
+        made = fold(earlier, found)
+        found = [k.select(has, new, old) for new, old in zip(made, found, strict=True)]
         step *= 2
     return found
 
@@ -90,7 +93,7 @@ def _cumulative(verb: str, start: Callable[[Any], Number]) -> Row:
         def fold(a: Sequence[Tensor], b: Sequence[Tensor]) -> list[Tensor]:
             return [k.arith(verb, a[0], b[0])]
 
-        (out,) = running(k, fold, [wide], [first], axis, reverse)
+        (out,) = running(k, fold, [wide], axis, reverse)
         if getattr(node, "exclusive", False):
             fill = k.literal(first, wide.dtype)
             out = _moved(k, out, fill, axis, -1 if reverse else 1)
@@ -108,19 +111,35 @@ def _log_cumulative(k: Whole, node: Any, x: Tensor) -> Tensor:
         apart = k.select(k.compare("eq", a[0], b[0]), 0.0, k.abs(a[0] - b[0]))
         return [larger + k.log1p(k.exp(-apart))]
 
-    (out,) = running(k, fold, [k.widened(x)], [least(x.dtype)], node.axis, node.reverse)
+    (out,) = running(k, fold, [k.widened(x)], node.axis, node.reverse)
     return k.rounded(out, x.dtype)
+
+
+SHORT = 32
+"""Elements of a line up to which a recurrence goes from one to the next. Longer ones double, where
+an infinite factor can make more elements nan."""
+
+
+def _lines(k: Whole, a: Tensor, x: Tensor, axis: int, reverse: bool = False) -> Tensor:
+    """y[i] = a[i] y[i - 1] + x[i] along an axis, with 0 before its first element."""
+    n = x.shape[axis]
+    if n <= SHORT:
+        parts: list[Tensor] = []
+        for i in reversed(range(n)) if reverse else range(n):
+            factor, term = (k.narrow(t, axis, i, i + 1) for t in (a, x))
+            parts.append(factor * (parts[-1] if parts else 0.0) + term)
+        return k.joined(parts[::-1] if reverse else parts, axis) if n > 1 else parts[0]
+
+    def fold(first: Sequence[Tensor], then: Sequence[Tensor]) -> list[Tensor]:
+        return [first[0] * then[0], then[0] * first[1] + then[1]]
+
+    return running(k, fold, [a, x], axis, reverse)[1]
 
 
 def _recurrence(k: Whole, node: Any, a: Tensor, x: Tensor) -> Tensor:
     if 0 in x.shape:
         return x
-    factor, term = k.widened(a), k.widened(x)
-
-    def fold(first: Sequence[Tensor], then: Sequence[Tensor]) -> list[Tensor]:
-        return [first[0] * then[0], then[0] * first[1] + then[1]]
-
-    _, out = running(k, fold, [factor, term], [1, 0], node.axis, node.reverse)
+    out = _lines(k, k.widened(a), k.widened(x), node.axis, node.reverse)
     return k.rounded(out, x.dtype)
 
 
@@ -131,25 +150,23 @@ def _selective_scan(
     """The state [B, S, H, N] is a linear recurrence along S."""
     rows, steps, h = x.shape
     n = a.shape[1]
-    wide = [k.rounded(k.widened(t), node.wide) for t in (x, delta, a, b, c)]
-    x_, delta_, a_, b_, c_ = wide
-    step = k.reshape(delta_, (rows, steps, h, 1))
-    factor = k.exp(step * k.reshape(a_, (1, 1, h, n)))
-    term = step * k.reshape(x_, (rows, steps, h, 1)) * k.reshape(b_, (rows, steps, 1, n))
-    if state is not None and steps:
-        first = k.narrow(factor, 1, 0, 1) * k.reshape(k.rounded(state, node.wide), (rows, 1, h, n))
-        term = k.joined([k.narrow(term, 1, 0, 1) + first, k.narrow(term, 1, 1, steps)], 1)
 
-    def fold(first: Sequence[Tensor], then: Sequence[Tensor]) -> list[Tensor]:
-        return [first[0] * then[0], then[0] * first[1] + then[1]]
+    def wide(t: Tensor, shape: Sequence[int]) -> Tensor:
+        return k.reshape(k.rounded(k.widened(t), node.wide), shape)
 
-    if 0 in term.shape:
-        last = state if state is not None else k.literal(0, node.wide, shape_of(node, 1))
+    if 0 in (rows, steps, h, n):
+        last = k.literal(0, node.wide, shape_of(node, 1)) if state is None else state
         return k.literal(0, x.dtype, x.shape), k.rounded(last, node.wide)
-    _, states = running(k, fold, [factor, term], [1, 0], 1)
-    y = k.fold("add", states * k.reshape(c_, (rows, steps, 1, n)), [3], 0)
+    given, step = wide(x, (rows, steps, h, 1)), wide(delta, (rows, steps, h, 1))
+    factor = k.exp(step * wide(a, (1, 1, h, n)))
+    term = step * given * wide(b, (rows, steps, 1, n))
+    if state is not None:
+        first = k.narrow(factor, 1, 0, 1) * wide(state, (rows, 1, h, n)) + k.narrow(term, 1, 0, 1)
+        term = k.joined([first, k.narrow(term, 1, 1, steps)], 1) if steps > 1 else first
+    states = _lines(k, factor, term, 1)
+    y = k.fold("add", states * wide(c, (rows, steps, 1, n)), [3], 0)
     if d is not None:
-        y = y + k.reshape(k.rounded(k.widened(d), node.wide), (1, 1, h)) * x_
+        y = y + wide(d, (1, 1, h)) * k.reshape(given, x.shape)
     last = k.reshape(k.narrow(states, 1, steps - 1, steps), shape_of(node, 1))
     return k.rounded(y, x.dtype), last
 

@@ -1,0 +1,48 @@
+"""What MLX offers: one preset, and the element types that it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+from rlx.base.frozen import frozen
+from rlx.targets.preset import find_preset
+from rlx.types import DType, c128, f64
+
+__all__ = ["DEFAULT", "LACKS", "PRESETS", "MlxFeatures", "best", "preset"]
+
+
+@frozen
+class MlxFeatures:
+    """A kind of MLX."""
+
+    name: str
+
+    @property
+    def isa(self) -> str:
+        """The preset."""
+        return self.name
+
+    @property
+    def has(self) -> frozenset[str]:
+        """What code for it needs of a device: nothing beyond MLX."""
+        return frozenset()
+
+
+DEFAULT = "mlx"
+PRESETS: Mapping[str, MlxFeatures] = {DEFAULT: MlxFeatures(DEFAULT)}
+
+LACKS: Mapping[DType, str] = {
+    f64: "MLX has none on GPUs, and functions of it with f32's digits; use f32, or cpu",
+    c128: "MLX has none; use c64, or cpu",
+}
+"""Element types that it has not, and what to do."""
+
+
+def preset(name: str) -> MlxFeatures:
+    """The features of a name; DeviceError if there are none."""
+    return find_preset(PRESETS, name, "MLX", "functions of mlx.core")
+
+
+def best(found: Collection[str]) -> MlxFeatures:
+    """The one preset."""
+    return PRESETS[DEFAULT]
