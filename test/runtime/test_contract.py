@@ -138,6 +138,7 @@ def test_11_the_fastest_is_the_first_by_priority_that_is_there(
     for device in ("metal", "mlx"):
         rlx.register_backend(device, InterpreterBackend)
     monkeypatch.setattr(hardware, "probe", lambda api: Probe(api, "it"))
+    monkeypatch.setattr(hardware.whole, "is_software", lambda device: False)
     assert rlx.fastest_among(["cpu", "metal", "mlx"]) == "mlx"
     g = graph()
     assert rlx.devices_for(g)

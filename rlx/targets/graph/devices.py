@@ -53,8 +53,8 @@ def missing(device: str) -> str:
 
 
 def is_software(device: str) -> bool:
-    """Whether a device is this machine's processor by another name."""
-    return importlib.import_module(DEVICES[device]).software()
+    """Whether a device that is here is this machine's processor by another name."""
+    return not missing(device) and importlib.import_module(DEVICES[device]).software()
 
 
 def shared_driver(device: str) -> WholeDriver:
