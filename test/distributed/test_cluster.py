@@ -1,0 +1,73 @@
+"""The files of examples/cluster: what of them can be run here."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlx.tools.cli import parser
+
+ROOT = Path(__file__).resolve().parents[2]
+CLUSTER = ROOT / "examples" / "cluster"
+STEPS = ("--steps", "12")
+
+
+def run(*command: str, **environment: str) -> str:
+    done = subprocess.run(
+        list(command), env={**os.environ, **environment}, cwd=ROOT, capture_output=True, text=True,
+        timeout=300, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_a_job_of_slurm_has_the_bits_of_ranks_on_a_machine(tmp_path: Path) -> None:
+    """With stand-ins: of srun, which starts one rank, and of the command rlx."""
+    srun, rlx = tmp_path / "srun", tmp_path / "rlx"
+    srun.write_text('#!/bin/sh\n[ "$SLURM_MPI_TYPE" = pmi2 ] || exit 3\nshift 3\nexec "$@"\n')
+    rlx.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m rlx.tools.cli "$@"\n')
+    for file in (srun, rlx):
+        file.chmod(0o755)
+    job = {"SLURM_JOB_ID": "1", "SLURM_NTASKS": "1", "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    one = run("sh", str(CLUSTER / "slurm.sh"), *STEPS, "--checkpoint", str(tmp_path / "run"), **job)
+    launch = (sys.executable, "-m", "rlx.tools.cli", "launch", "-n", "2", "--over", "processes")
+    two = run(*launch, str(CLUSTER / "train.py"), *STEPS)
+    assert one.startswith("[0] 1 ranks: loss ") and two.startswith("[0] 2 ranks: loss ")
+    assert one.partition(":")[2] == two.partition(":")[2]
+    assert (tmp_path / "run" / "manifest.json").exists()
+
+
+def test_kubernetes_calls_what_there_is() -> None:
+    """The commands of its containers are ones of RLX, on scripts that exist."""
+    yaml = pytest.importorskip("yaml")
+    job, mpi = yaml.safe_load_all((CLUSTER / "kubernetes.yaml").read_text(encoding="utf-8"))
+    assert (job["kind"], mpi["kind"]) == ("Job", "MPIJob")
+    replicas = mpi["spec"]["mpiReplicaSpecs"]
+    specs: list[Any] = [job["spec"]["template"]["spec"]]
+    specs += [replicas[name]["template"]["spec"] for name in ("Launcher", "Worker")]
+    commands = [c["command"] for spec in specs for c in spec["containers"] if "command" in c]
+    assert len(commands) == 2
+    for rlx, *arguments in commands:
+        found = parser({"launch"}).parse_args(arguments)
+        assert rlx == "rlx" and found.ranks == replicas["Worker"]["replicas"]
+        assert (ROOT / found.script).exists()
+    for spec in specs:
+        volumes = {v["name"] for v in spec.get("volumes", [])}
+        assert {m["name"] for c in spec["containers"] for m in c.get("volumeMounts", [])} == volumes
+
+
+def test_ray_starts_ranks_again(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="Ray is not installed (pip install ray)")
+    script = str(CLUSTER / "ray_ranks.py")
+    arguments = ("--ranks", "2", "--again", "1", "--dies-at", "25", "--checkpoint")
+    out = run(sys.executable, script, *arguments, str(tmp_path / "run"), "--steps", "40")
+    (line,) = [text for text in out.splitlines() if "ranks:" in text]
+    launch = (sys.executable, "-m", "rlx.tools.cli", "launch", "-n", "2", "--over", "processes")
+    alone = run(*launch, str(CLUSTER / "train.py"), "--steps", "40")
+    assert line.startswith("1 ranks: 20 steps, loss ")  # from the checkpoint at 20
+    assert line.rpartition(" ")[2] in alone
