@@ -7,12 +7,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlx.compiler.ranges import for_sizes, ranged
-from rlx.errors import DeviceError, ShapeError, UnsupportedError
+from rlx.errors import DeviceError, UnsupportedError
 from rlx.ir.arrays import fixed
 from rlx.ir.builders import located
 from rlx.ir.given import param_arrays
 from rlx.ir.graph import Graph
-from rlx.ir.op import caller
 from rlx.lowering.compilation import Options
 from rlx.precision import check_precision, types_of
 from rlx.precision.rewrite import with_precision
@@ -45,13 +44,12 @@ def compile_artifact(
     for some device ("vulkan", "cuda:sm_90"), which need not be here, or a list of one kind: where
     the artifact is loaded, the best that fits the machine is taken. Without one it is RLX_DEVICE,
     else "cpu". ``dims`` binds symbolic dims to sizes (8), or to ranges of sizes ((1, 512)); of
-    those that it leaves out the artifact is for all sizes that they may have. On a GPU each needs
-    a size. The artifact carries ``params`` (arrays by name, beside the values that the graph has);
-    the others are set where it is run. ``precision`` is as for ``Session`` and ``options`` are as
-    for ``Session.compile``.
+    those that it leaves out the artifact is for all sizes that they may have. The artifact carries
+    ``params`` (arrays by name, beside the values that the graph has); the others are set where it
+    is run. ``precision`` is as for ``Session`` and ``options`` are as for ``Session.compile``.
 
-    Raises ShapeError for a dim without a size where it needs one, DeviceError for an unknown
-    target, NameError, DTypeError and ShapeError for params that do not fit.
+    Raises ShapeError for a dim whose size no input tells, DeviceError for an unknown target,
+    NameError, DTypeError and ShapeError for params that do not fit.
     """
     chosen = located(check_precision)(precision)
     bound = ranged(graph, dims) if dims else graph
@@ -65,13 +63,6 @@ def compile_artifact(
     chosen_options = Options.of(options)
     wanted = default_target() if target is None else target
     order = _ordered([wanted] if isinstance(wanted, str) else list(wanted))
-    if bound.symbols and order[0].name != "cpu":
-        raise ShapeError(
-            f"an artifact for {order[0].name!r} is for one size of every dim, and"
-            f" {', '.join(sorted(bound.symbols))} of graph {graph.name!r} has none; give"
-            f" dims={{{min(bound.symbols)!r}: 1, ...}}",
-            caller(),
-        )
 
     def compiled(t: Target) -> Artifact:
         types = types_of(chosen, t.features.has)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from itertools import count
@@ -41,12 +41,13 @@ from rlx.tracing import span
 if TYPE_CHECKING:
     from typing import Unpack
 
+    from rlx.base.guards import Guard
     from rlx.compiler.graph_module import GraphModule
     from rlx.lowering.compilation import OptionArgs
     from rlx.targets.gpu.program import GpuProgram
 
 __all__ = [
-    "CompileReport", "compile_graph", "compile_lowered", "compile_program",
+    "CompileReport", "compile_device", "compile_graph", "compile_lowered", "compile_program",
     "compile_schedule", "compile_structure", "lowered", "show_levels",
 ]  # fmt: skip
 
@@ -85,7 +86,7 @@ def compile_structure(
         schedule = lowered(graph, compilation)
         report = CompileReport(compilation)
         if target.kernels.frame == "gpu":
-            return _compile_device(schedule, target, report), report
+            return compile_device(schedule, target, report), report
         return compile_schedule(schedule, target, report, shelf), report
 
 
@@ -101,18 +102,30 @@ def compile_program(
     return variant.program, report
 
 
-def _compile_device(schedule: Schedule, target: Target, report: CompileReport) -> Artifact:
-    """The artifact of a schedule for a GPU."""
+def compile_device(
+    schedule: Schedule,
+    target: Target,
+    report: CompileReport,
+    sizes: Mapping[str, int] | None = None,
+    guards: Sequence[Guard] = (),
+) -> Artifact:
+    """The artifact of a schedule for a GPU. One of symbolic sizes is for all that meet the guards;
+    ``sizes`` are those at hand."""
     # Imported here: compiling for a CPU needs none of them.
-    from rlx.lowering.passes.gpu_program import gpu_program
+    from rlx.lowering.passes.gpu_program import gpu_program, without_sizes
     from rlx.runtime.devices.gpu_program import DeviceVariant
 
+    most_rounds = report.compilation.options.most_rounds
     with report.compilation.timed("kernels"):
         symbols = {k.name: _symbol(_digest(_dependences(k, target)), k) for k in schedule.kernels}
-        program = gpu_program(schedule, target, symbols, report.compilation.options.most_rounds)
+        program = gpu_program(schedule, target, symbols, most_rounds, sizes)
+        later = None
+        if sizes is not None:
+            program, later = without_sizes(program, guards, sizes)
     report.kernels_made += len(program.kernels)
     features = target.features
-    variant = DeviceVariant(features.name, target.name, tuple(sorted(features.has)), program)
+    has = tuple(sorted(features.has))
+    variant = DeviceVariant(features.name, target.name, has, program, later)
     return Artifact(schedule.target, program.params, program.inputs, program.outputs, (variant,))
 
 

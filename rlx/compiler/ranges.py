@@ -75,7 +75,7 @@ def for_sizes(graph: Graph, target: Target, options: Options) -> Artifact:
             f" dims={{{untold[0]!r}: 1, ...}}",
             caller(),
         )
-    variants = Variants(graph, (target.name, target.features.name), options, lambda: target)
+    variants = Variants(graph, (target.name, target.features.name), lambda: target, options)
     prepared(variants, leaves)
     first = variants.found[0].artifact
     return replace(first, variants=tuple(v.artifact.variants[0] for v in variants.found))

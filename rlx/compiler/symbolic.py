@@ -16,7 +16,7 @@ from rlx.base.dims import SymDim
 from rlx.base.frozen import frozen
 from rlx.base.giving_way import compiles
 from rlx.base.guards import Deciding, Guard
-from rlx.compiler.driver import compile_schedule, lowered
+from rlx.compiler.driver import compile_device, compile_schedule, lowered
 from rlx.errors import UnsupportedError
 from rlx.ir.clone import rebuild
 from rlx.ir.graph import Graph, symbols_of
@@ -69,18 +69,31 @@ def compile_symbolic(
     report = CompileReport(compilation, general=general)
     with compiles, span("compile", graph=graph.name):
         found = lower_symbolic(graph, sizes, compilation, general)
-        schedule, _, _ = prologue_first(found.schedule)
-        program = size_program(schedule, found.guards, sizes)
-        artifact = compile_schedule(bind_schedule(schedule, sizes), target, report, shelf)
-    (variant,) = artifact.variants
-    assert isinstance(variant, Variant), "it is lowered for a CPU"
-    variant = replace(variant, arena_bytes=0, main_words=program.words, sizes=program)
+        if target.kernels.frame == "gpu":
+            artifact = compile_device(found.schedule, target, report, sizes, found.guards)
+        else:
+            artifact = _for_cpu(found, sizes, target, report, shelf)
     return replace(
         artifact,
         inputs=_shaped(artifact.inputs, graph.inputs),
         outputs=_shaped(artifact.outputs, graph.outputs),
-        variants=(variant,),
     ), report
+
+
+def _for_cpu(
+    found: SymbolicSchedule,
+    sizes: Mapping[str, int],
+    target: Target,
+    report: CompileReport,
+    shelf: Shelf | None,
+) -> Artifact:
+    schedule, _, _ = prologue_first(found.schedule)
+    program = size_program(schedule, found.guards, sizes)
+    artifact = compile_schedule(bind_schedule(schedule, sizes), target, report, shelf)
+    (variant,) = artifact.variants
+    assert isinstance(variant, Variant), "it is of a CPU"
+    variant = replace(variant, arena_bytes=0, main_words=program.words, sizes=program)
+    return replace(artifact, variants=(variant,))
 
 
 def _shaped(signatures: Sequence[Signature], values: Sequence[Value]) -> list[Signature]:
@@ -98,13 +111,7 @@ def lower_symbolic(
     its axis is dropped. A ``general`` schedule is for sizes of 1 as for others, and decides nothing
     that only makes it faster (``rlx.base.guards.prefers``); its results have the same bits.
 
-    Raises UnsupportedError for a target that plans its memory while it compiles.
     """
-    if compilation.target.kernels.frame != "cpu":
-        raise UnsupportedError(
-            f"symbolic sizes are lowered for a CPU, found {compilation.target.name!r}; bind the"
-            " dims with dims={...}"
-        )
     symbols = symbols_of(v.type for v in (*graph.inputs, *graph.params))
     least = 1 if general else 2
     with Deciding(sizes) as first:

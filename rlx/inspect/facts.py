@@ -124,15 +124,19 @@ def _told(artifact: Artifact) -> Iterator[tuple[Symbol, str]]:
 
 def _variant(v: Any) -> Facts:
     facts: Facts = {"for": v.features, "machine": v.machine}
-    sizes = getattr(v, "sizes", None)
-    if sizes is not None:
-        facts["guards"] = conditions_of(sizes)
-    if hasattr(v, "kernels"):
-        facts["kernels"] = len(v.kernels)
-        facts["code_bytes"] = sum(map(len, v.objects.values()))
-        if sizes is None:
-            facts["arena_bytes"] = v.arena_bytes
+    if v.sizes is not None:
+        facts["guards"] = conditions_of(v.sizes)
+    facts["kernels"] = len(getattr(v, "program", v).kernels)
+    facts["code_bytes"] = sum(map(len, v.objects.values()))
+    if v.sizes is None:
+        facts["arena_bytes"] = _arena_bytes(v)
     return facts
+
+
+def _arena_bytes(v: Any) -> int:
+    if hasattr(v, "arena_bytes"):
+        return v.arena_bytes
+    return sum(m.nbytes for m in v.program.memories if m.role == "arena")
 
 
 # -- for people ----------------------------------------------------------------------------
@@ -178,9 +182,7 @@ def _text(t: Mapping[str, Any]) -> str:
 
 
 def _code(v: Mapping[str, Any]) -> str:
-    if "kernels" not in v:
-        return "a program"
     text = f"{v['kernels']} kernels, {bytes_text(v['code_bytes'])} of code"
-    if "arena_bytes" in v:
-        text += f", {bytes_text(v['arena_bytes'])} between kernels"
-    return f"{text}, for {v['guards']}" if "guards" in v else text
+    if "guards" in v:
+        return f"{text}, for {v['guards']}"
+    return f"{text}, {bytes_text(v['arena_bytes'])} between kernels"

@@ -28,12 +28,13 @@ from rlx.runtime.encoding import (
     read_dims,
     read_facts,
     read_signature,
+    read_sizes,
     write_constants,
     write_dims,
     write_facts,
     write_signature,
+    write_sizes,
 )
-from rlx.schedule.sizes import ROWS, SizeProgram
 from rlx.schedule.words import Reader, Writer
 
 if TYPE_CHECKING:
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from rlx.base.dim_atoms import Symbol
     from rlx.runtime.devices.gpu_program import DeviceVariant
     from rlx.schedule.plan import LaunchInfo, PrologueStep, Signature, Site
+    from rlx.schedule.sizes import SizeProgram
     from rlx.schedule.steps import Place, Size, Step
 
 __all__ = ["Artifact", "KernelCode", "Variant"]
@@ -146,14 +148,22 @@ class Artifact:
     @cached_property
     def variant(self) -> Variant:
         """The first variant that runs on this machine; ArtifactError says what they all lack."""
-        return self.all_fitting()[0]
+        found = self.all_of_this_machine()[0]
+        assert isinstance(found, Variant), "a CPU has no devices' machine"
+        return found
 
-    def all_fitting(self) -> list[Variant]:
-        """The variants that run on this machine; ArtifactError, if none does, as ``fitting``."""
-        here, has = _native.machine(), _native.cpu_features()
-        first = self.fitting(here, has, f"this machine ({here})")
-        others = [v for v in self.variants if v is not first and not _lacks(v, here, has)]
-        return [v for v in (first, *others) if isinstance(v, Variant)]
+    def all_of_this_machine(self) -> list[Variant | DeviceVariant]:
+        """The variants that run on this machine's CPU, as ``all_fitting``."""
+        here = _native.machine()
+        return self.all_fitting(here, _native.cpu_features(), f"this machine ({here})")
+
+    def all_fitting(
+        self, machine: str, has: Collection[str], where: str
+    ) -> list[Variant | DeviceVariant]:
+        """All variants of which ``fitting`` gives the first; raises as it does."""
+        first = self.fitting(machine, has, where)
+        others = [v for v in self.variants if v is not first and not _lacks(v, machine, has)]
+        return [first, *others]
 
     def fitting(self, machine: str, has: Collection[str], where: str) -> Variant | DeviceVariant:
         """The first variant for a kind of machine that needs no more than it ``has``; ArtifactError
@@ -318,9 +328,7 @@ class _Packer:
         w.block(v.main_words)
         write_facts(w, v.launches, v.sites)
         if v.sizes is not None:
-            w.each(v.sizes.conditions, Writer.text)
-            for data in v.sizes.rows:
-                w.block(data)
+            write_sizes(w, v.sizes)
         return self._part(f"variants/{number}", w.data)
 
 
@@ -338,7 +346,9 @@ def _unpacked(parts: Mapping[str, memoryview]) -> Artifact:
         variants = tuple(r.each(lambda r: _read_variant(r, numbered, bool(dims))))
     else:
         signatures = (params, inputs, outputs)
-        variants = tuple(r.each(lambda r: _read_device_variant(r, numbered, target, signatures)))
+        variants = tuple(
+            r.each(lambda r: _read_device_variant(r, numbered, target, signatures, bool(dims)))
+        )
     extras = {n.removeprefix("extras/"): bytes(d) for n, d in numbered if n.startswith("extras/")}
     return Artifact(target, params, inputs, outputs, variants, values, extras)
 
@@ -348,13 +358,14 @@ def _read_head(r: Reader) -> tuple[str, str, tuple[str, ...]]:
 
 
 def _read_device_variant(
-    r: Reader, parts: Parts, target: str, signatures: Sequence[list[Signature]]
+    r: Reader, parts: Parts, target: str, signatures: Sequence[list[Signature]], sized: bool
 ) -> DeviceVariant:
     # Imported here: what runs on a CPU needs nothing of devices.
     from rlx.runtime.devices.gpu_program import DeviceVariant, read_program
 
     head = _read_head(r)
-    return DeviceVariant(*head, read_program(Reader(parts[r.word()][1]), parts, target, signatures))
+    part = Reader(parts[r.word()][1])
+    return DeviceVariant(*head, *read_program(part, parts, target, signatures, sized))
 
 
 def _read_variant(r: Reader, parts: Parts, sized: bool) -> Variant:
@@ -367,9 +378,7 @@ def _read_variant(r: Reader, parts: Parts, sized: bool) -> Variant:
     kernels = tuple(s.each(lambda s: _read_kernel(s, objects)))
     prologue, main = s.block(), s.block()
     launches, sites = read_facts(s)
-    sizes = (
-        SizeProgram(tuple(s.each(Reader.text)), main, *(s.block() for _ in ROWS)) if sized else None
-    )
+    sizes = read_sizes(s, main) if sized else None
     loaded = {key: bytes(data) for key, data in objects}
     return Variant(
         features, machine, requires, arena_bytes, packed_bytes,

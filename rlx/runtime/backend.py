@@ -165,7 +165,7 @@ class CpuBackend(Backend):
 
         features = require(selected()).name
         target = ("cpu", features)
-        return Variants(graph, target, Options.of(options), lambda: make_target(features))
+        return Variants(graph, target, lambda: make_target(features), Options.of(options))
 
     def loaded(self, artifact: Artifact) -> Executable:
         """An artifact ready to run."""
@@ -177,7 +177,7 @@ class CpuBackend(Backend):
         from rlx.runtime.sized_variant import ArtifactVariants
 
         knobs.num_threads.get()
-        return ArtifactVariants(artifact)
+        return ArtifactVariants(artifact, artifact.all_of_this_machine())
 
     def set_threads(self, n: int) -> None:
         from rlx.runtime import _native

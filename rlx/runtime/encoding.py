@@ -12,7 +12,7 @@ from rlx.base.dim_atoms import Symbol
 from rlx.base.dim_text import parse_dim
 from rlx.base.dims import SymDim
 from rlx.base.stored import elements_digest, elements_of
-from rlx.schedule.sizes import in_order
+from rlx.schedule.sizes import ROWS, SizeProgram, in_order
 from rlx.schedule.words import Reader, Writer
 from rlx.types import DTYPES
 
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Array", "Parts", "array_of", "places_of", "read_constants", "read_dims", "read_facts",
-    "read_signature", "write_constants", "write_dims", "write_facts", "write_signature",
+    "read_signature", "read_sizes", "write_constants", "write_dims", "write_facts",
+    "write_signature", "write_sizes",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -65,6 +66,18 @@ def read_facts(r: Reader) -> tuple[list[LaunchInfo], list[Site]]:
     texts = r.each(Reader.text)
     launches = r.each(lambda r: (texts[r.word()], texts[r.word()], r.word(), r.word(), r.word()))
     return launches, r.each(lambda r: (r.text(), texts[r.word()], r.word()))
+
+
+def write_sizes(w: Writer, sizes: SizeProgram) -> None:
+    """Add what makes steps for sizes, but for their words."""
+    w.each(sizes.conditions, Writer.text)
+    for data in sizes.rows:
+        w.block(data)
+
+
+def read_sizes(r: Reader, words: bytes) -> SizeProgram:
+    """What makes ``words`` of steps for sizes."""
+    return SizeProgram(tuple(r.each(Reader.text)), words, *(r.block() for _ in ROWS))
 
 
 def write_signature(w: Writer, signature: Signature, dims: Sequence[SymDim] = ()) -> None:

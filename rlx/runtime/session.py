@@ -233,7 +233,9 @@ class CompiledGraph(Uncopied):
         self._names = graph.output_names
         self._variants = backend.variants(self._graph, self.options) if self._symbols else None
         self._changes = 0  # of the variants, when what is bound was bound
-        self._places = calls.places_of_sizes(self._graph) if self._variants is not None else None
+        # The CPU's executables have a short way for dicts of arrays.
+        short = self._variants is not None and self._variants.short
+        self._places = calls.places_of_sizes(self._graph) if short else None
         self._fast: Executable | None = None
         if not self._symbols:
             self._fast = self._executable({})

@@ -30,7 +30,9 @@ from rlx.runtime.artifact import Artifact
 from rlx.runtime.background import later
 from rlx.runtime.cache.artifacts import placed
 from rlx.runtime.cache.variants import VariantSource
+from rlx.runtime.sized_code import SizedCode
 from rlx.runtime.sized_variant import (
+    MakeCode,
     SizedVariant,
     SizedVariants,
     bound_for,
@@ -58,13 +60,15 @@ class Variants(SizedVariants):
         self,
         graph: Graph,
         target: tuple[str, str],
-        options: Options,
         make_target: Callable[[], Target],
+        options: Options,
+        code: MakeCode = SizedCode,
     ) -> None:
         self._graph, self._make_target, self._options = graph, make_target, options
         self._target = ":".join(target)
         leaves = (v.type for v in (*graph.inputs, *graph.params))
-        super().__init__(symbols_of(leaves), f"the graph {graph.name!r}", options.donate)
+        what = f"the graph {graph.name!r}"
+        super().__init__(symbols_of(leaves), what, code, options.donate)
         self._source = VariantSource(graph, target, options, make_target)
         self._lock = lock_of(self)  # of making variants
         self._calls: deque[int] = deque()  # the processes of calls that wait for it
@@ -173,7 +177,7 @@ class Variants(SizedVariants):
         places, compilation = Places(self._graph), report.compilation
         compilation.fusion = places.fusion(compilation.fusion)
         print_reports(self._graph.name, self._target, compilation)
-        variant = SizedVariant(placed(artifact, places), report)
+        variant = SizedVariant(placed(artifact, places), report, self._code)
         kept = self._kept(variant)
         # A new list: threads that call are looking at the old one. General variants come last.
         gone = len(kept) <= len(self.found)

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 from rlx.base.dim_text import without_ranges
 from rlx.errors import ShapeError
 from rlx.ir.op import caller
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
-from rlx.runtime.executable import Executable, well_formed
+from rlx.runtime.executable import well_formed
 from rlx.runtime.sized_code import SizedCode
-from rlx.runtime.weights import Weights
 from rlx.schedule.sizes import in_order
 
 if TYPE_CHECKING:
     from rlx.base.dim_atoms import Symbol
     from rlx.lowering.compilation import CompileReport
+    from rlx.runtime.devices.gpu_program import DeviceVariant
     from rlx.schedule.sizes import SizeProgram
 
 __all__ = [
-    "ArtifactVariants", "SizedVariant", "SizedVariants", "bound_for", "conditions_of",
-    "key_of", "listed",
+    "ArtifactVariants", "Code", "MakeCode", "SizedVariant", "SizedVariants", "bound_for",
+    "conditions_of", "key_of", "listed",
 ]  # fmt: skip
 
 MOST_SIZE = 1 << 60
@@ -36,6 +36,29 @@ def conditions_of(program: SizeProgram) -> str:
     return without_ranges(", ".join(program.conditions)) or "all sizes"
 
 
+class Code(Protocol):
+    """The code of a variant in the memory of its device."""
+
+    report: Any
+
+    @property
+    def weights(self) -> Any:
+        """What holds the params of its executables (``rlx.runtime.backend.Weights``)."""
+        ...
+
+    def bound(self, sizes: tuple[int, ...]) -> Any:
+        """The executable for sizes by the order of names; None where they do not meet the guards.
+        ``_native.Error`` where they are too large."""
+        ...
+
+
+MakeCode: TypeAlias = Callable[
+    [Artifact, _native.SizeProgram, Any, Sequence[Any], Sequence[tuple[int, int]]], Code
+]
+"""Loads the artifact of one variant. Given are what binds it to sizes, its report, weights to use
+if they fit, and what is donated."""
+
+
 class SizedVariant:
     """A variant: an artifact for some sizes, with what binds it to others, and its report. It is
     loaded when it first serves a call. ``general`` is one that serves as many sizes as it can,
@@ -45,17 +68,22 @@ class SizedVariant:
     ArtifactError for one whose words are malformed.
     """
 
-    def __init__(self, artifact: Artifact, report: CompileReport | None = None) -> None:
-        self.artifact, self.report = artifact, report
+    def __init__(
+        self,
+        artifact: Artifact,
+        report: CompileReport | None = None,
+        make_code: MakeCode = SizedCode,
+    ) -> None:
+        self.artifact, self.report, self._make_code = artifact, report, make_code
         (variant,) = artifact.variants
-        assert isinstance(variant, Variant) and variant.sizes, "it was compiled for many sizes"
+        assert variant.sizes, "it was compiled for many sizes"
         self.conditions = conditions_of(variant.sizes)
         parts: dict[str, Any] = {**variant.sizes.parts}
         self.general = report is not None and report.general
         with well_formed():
             self._sizes = _native.SizeProgram(sizes=len(artifact.symbols), **parts)
         self.pinned = variant.sizes.pins
-        self.code: SizedCode | None = None
+        self.code: Code | None = None
         self.last = 0  # the number of the sizes that it served last
         self.objects, self.bytes = variant.objects, sum(map(len, parts.values()))
 
@@ -63,14 +91,14 @@ class SizedVariant:
         """Whether sizes, by the order of names, meet its guards."""
         return self._sizes.serves(sizes)
 
-    def bound(self, sizes: tuple[int, ...]) -> Executable | None:
+    def bound(self, sizes: tuple[int, ...]) -> Any:
         """The executable for sizes by the order of names; None if it was not loaded yet, or they do
         not meet its guards."""
         return None if self.code is None else self.code.bound(sizes)
 
-    def load(self, shared: Sequence[Weights], donate: Sequence[tuple[int, int]]) -> None:
+    def load(self, shared: Sequence[Any], donate: Sequence[tuple[int, int]]) -> None:
         """Load it. ``shared`` are weights to use if they fit."""
-        self.code = SizedCode(self.artifact, self._sizes, self.report, shared, donate)
+        self.code = self._make_code(self.artifact, self._sizes, self.report, shared, donate)
 
 
 def key_of(sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -93,7 +121,8 @@ def bound_for(what: str, sizes: Mapping[str, int]) -> Generator[None]:
 
 
 class SizedVariants:
-    """Variants of ``what``, for sizes of ``symbols``; ``donate`` as of ``Executable``.
+    """Variants of ``what``, for sizes of ``symbols``; ``code`` loads them, ``donate`` as of
+    ``Executable``.
 
     ``found`` are those that there are, in the order in which they are asked; ``changes`` counts
     those that came before a general one, for which they take over. Several threads may ask for a
@@ -101,11 +130,16 @@ class SizedVariants:
     """
 
     def __init__(
-        self, symbols: Iterable[Symbol], what: str, donate: Sequence[tuple[int, int]] = ()
+        self,
+        symbols: Iterable[Symbol],
+        what: str,
+        code: MakeCode,
+        donate: Sequence[tuple[int, int]] = (),
     ) -> None:
         by_name = {s.name: s for s in symbols}
         self.symbols = [by_name[name] for name in in_order(by_name)]
-        self._what, self._donate = what, donate
+        self._what, self._code, self._donate = what, code, donate
+        self.short = code is SizedCode  # its executables are of the class Executable
         self.found: list[SizedVariant] = []
         self.changes = 0
 
@@ -115,7 +149,7 @@ class SizedVariants:
         return [v.conditions for v in self.found]
 
     @property
-    def loaded(self) -> list[SizedCode]:
+    def loaded(self) -> list[Code]:
         """The code of the variants that have served a call."""
         return [v.code for v in self.found if v.code is not None]
 
@@ -132,7 +166,7 @@ class SizedVariants:
         ``alone`` says that sizes are no sample of others."""
         return self.provide(sizes)
 
-    def load(self, variant: SizedVariant, shared: Sequence[Weights]) -> Weights:
+    def load(self, variant: SizedVariant, shared: Sequence[Any]) -> Any:
         """The weights of a variant's code, which is loaded if it is not yet. ``shared`` are weights
         to use if they fit."""
         if variant.code is None:
@@ -140,7 +174,7 @@ class SizedVariants:
         assert variant.code is not None, "it is loaded"
         return variant.code.weights
 
-    def executable(self, variant: SizedVariant, sizes: Mapping[str, int]) -> Executable:
+    def executable(self, variant: SizedVariant, sizes: Mapping[str, int]) -> Any:
         """The executable of a variant that is loaded, for sizes that it serves. ShapeError for
         sizes that no memory holds."""
         key = key_of(sizes)
@@ -150,7 +184,7 @@ class SizedVariants:
         self._served(variant, key)
         return found
 
-    def bound(self, sizes: tuple[int, ...]) -> Executable | None:
+    def bound(self, sizes: tuple[int, ...]) -> Any:
         """The executable for sizes by the order of names, where a variant that has served others
         serves them. It is the one that ``executable`` gives."""
         if not all(s.admits(n) for s, n in zip(self.symbols, sizes, strict=True)):
@@ -180,12 +214,17 @@ class SizedVariants:
 
 
 class ArtifactVariants(SizedVariants):
-    """The variants of an artifact for many sizes, those that run on this machine."""
+    """The variants of an artifact for many sizes, those of its that are ``fitting``."""
 
-    def __init__(self, artifact: Artifact) -> None:
-        super().__init__(artifact.symbols, "the artifact")
-        fitting = artifact.all_fitting()
-        self.found = [SizedVariant(replace(artifact, variants=(v,))) for v in fitting]
+    def __init__(
+        self,
+        artifact: Artifact,
+        fitting: Sequence[Variant | DeviceVariant],
+        code: MakeCode = SizedCode,
+    ) -> None:
+        super().__init__(artifact.symbols, "the artifact", code)
+        alone: list[Any] = [(v,) for v in fitting]
+        self.found = [SizedVariant(replace(artifact, variants=v), make_code=code) for v in alone]
 
     def provide(self, sizes: Mapping[str, int]) -> SizedVariant:
         """As of ``SizedVariants``, and ShapeError for sizes that the artifact is not for."""

@@ -11,7 +11,7 @@ from rlx.schedule.arena import plan
 from rlx.schedule.plan import Buffer, Schedule, Signature
 from rlx.schedule.steps import Launch, Origin, Place, Step, map_each
 
-__all__ = ["bind_schedule"]
+__all__ = ["Lifetime", "bind_schedule", "unplaced"]
 
 
 def bind_schedule(schedule: Schedule, sizes: Mapping[str, int]) -> Schedule:
@@ -35,18 +35,26 @@ def bind_schedule(schedule: Schedule, sizes: Mapping[str, int]) -> Schedule:
 
 def _planned(buffers: Sequence[Buffer], sizes: Mapping[str, int]) -> dict[str, int]:
     """The offsets of the arena's buffers and its size, by the names of their symbols."""
-    bind = _Binder(sizes)
-    placed = [_Placed(bind.number(b.size), b.first, b.last) for b in buffers]
+    placed = unplaced(buffers, sizes)
     total = plan(placed)
     return {f"arena.{n}": b.offset for n, b in enumerate(placed)} | {"arena.size": total}
 
 
 @dataclass
-class _Placed:
+class Lifetime:
+    """A buffer of the arena for sizes: its bytes, the first and the last step that touches it, and
+    where it is put."""
+
     size: int
     first: int
     last: int
     offset: int = 0
+
+
+def unplaced(buffers: Sequence[Buffer], sizes: Mapping[str, int]) -> list[Lifetime]:
+    """Buffers for sizes of their dims, which are still to be placed."""
+    bind = _Binder(sizes)
+    return [Lifetime(bind.number(b.size), b.first, b.last) for b in buffers]
 
 
 class _Binder:

@@ -1,4 +1,4 @@
-"""A schedule of symbolic sizes as data: what a runtime evaluates for the sizes of a call.
+"""Steps of symbolic sizes as data: what a runtime evaluates for the sizes of a call.
 
 Every number that is an expression becomes an instruction of one straight line, which the native
 runtime carries out (``rlx/runtime/native/size_program.h``): first what the guards need, then what
@@ -14,26 +14,41 @@ from rlx.base.dim_atoms import Atom, Call, Symbol
 from rlx.base.dims import Dim, SymDim
 from rlx.base.guards import Guard
 from rlx.schedule.codec import main_items
-from rlx.schedule.plan import Schedule
+from rlx.schedule.plan import Buffer, Schedule, Signature
 from rlx.schedule.sizes import OPS, RELATIONS, SizeProgram, in_order
+from rlx.schedule.steps import Place, Step
 
-__all__ = ["size_program"]
+__all__ = ["dims_of", "size_program", "steps_program"]
 
 
 def size_program(
     schedule: Schedule, guards: Sequence[Guard], symbols: Iterable[str]
 ) -> SizeProgram:
-    """A schedule of sizes of ``symbols`` as data. Its params and its prologue have no symbolic
-    dims."""
-    line = _Line(
-        [*in_order(symbols), *(f"arena.{n}" for n in range(len(schedule.buffers))), "arena.size"]
-    )
+    """A schedule of sizes of ``symbols`` for a CPU as data. Its params and its prologue have no
+    symbolic dims."""
+    results = [schedule.arena_bytes, *dims_of(schedule.inputs), *dims_of(schedule.outputs)]
+    return steps_program(schedule.main, results, guards, symbols, schedule.buffers)
+
+
+def dims_of(signatures: Iterable[Signature]) -> list[Dim]:
+    """The dims of signatures, one after the other."""
+    return [d for _, _, shape in signatures for d in shape]
+
+
+def steps_program(
+    main: Sequence[Step[Place]],
+    results: Sequence[Dim],
+    guards: Sequence[Guard],
+    symbols: Iterable[str],
+    arena: Sequence[Buffer] = (),
+) -> SizeProgram:
+    """Steps of sizes of ``symbols`` as data, with the buffers of the ``arena`` that is planned for
+    them; ``results`` are numbers that are made beside the steps."""
+    line = _Line([*in_order(symbols), *(f"arena.{n}" for n in range(len(arena))), "arena.size"])
     guarded = [(line.value(g.dim), RELATIONS.index(g.relation), g.number) for g in guards]
-    buffers = [(line.value(b.size), b.first, b.last) for b in schedule.buffers]
-    signatures = (*schedule.inputs, *schedule.outputs)
-    results = [schedule.arena_bytes, *(d for _, _, shape in signatures for d in shape)]
+    buffers = [(line.value(b.size), b.first, b.last) for b in arena]
     numbers = [line.value(d) for d in results]
-    items = main_items(schedule.main)
+    items = main_items(main)
     patches = [(at, line.value(d)) for at, d in enumerate(items) if isinstance(d, SymDim)]
     return SizeProgram(
         tuple(map(str, guards)),

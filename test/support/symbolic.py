@@ -30,7 +30,9 @@ from rlx.schedule.plan import Schedule
 from rlx.targets import find_target
 from rlx.types import TensorType, dtype
 
-__all__ = ["differences", "is_bound", "judge", "lower_at", "with_symbol", "with_symbols"]
+__all__ = [
+    "differences", "is_bound", "judge", "lower_at", "numbers_of", "with_symbol", "with_symbols",
+]  # fmt: skip
 
 LABELS = ("ops", "trail", "place", "trails", "sites")
 """Fields of a step's origin that people read."""
@@ -74,15 +76,16 @@ def _bits(schedule: Schedule) -> list[bytes] | str:
     executable = Executable(artifact)
     rng = np.random.default_rng(0)
     for name, dt, shape in schedule.params:
-        executable.weights.set_param(name, _numbers(rng, dt, shape))
-    given = [_numbers(rng, dt, shape) for _, dt, shape in schedule.inputs]
+        executable.weights.set_param(name, numbers_of(rng, dt, shape))
+    given = [numbers_of(rng, dt, shape) for _, dt, shape in schedule.inputs]
     try:
         return [a.tobytes() for a in executable.run_slots(*given)]
     except FaultError as e:
         return e.message
 
 
-def _numbers(rng: np.random.Generator, name: str, shape: Sequence[int]) -> Any:
+def numbers_of(rng: np.random.Generator, name: str, shape: Sequence[int]) -> Any:
+    """Numbers of an element type: 0 and 1, of floats others."""
     dt = dtype(name)
     if dt.is_float or dt.is_complex:
         return rng.standard_normal(shape).astype(dt.numpy)

@@ -8,7 +8,7 @@ by its strides. 16-bit floats are multiplied and summed in f32. There are three 
 - a block computes a few rows of C and some of its columns, each sum split among its threads, for a
   matrix and a few vectors. B is read once, and nothing of it goes through shared memory.
 
-The order of a sum depends on the variant and its tile, which are chosen by the sizes.
+The order of a sum depends on which of the three it is, and not on the tile.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from rlx.base.frozen import frozen
+from rlx.base.guards import is_one, prefers
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.probe import step_cost
@@ -94,7 +95,7 @@ class GpuContractionConfig:
 
 def turns(m: int, n: int) -> bool:
     """Whether the product B^T A^T is the faster one: it has few rows."""
-    return n < m and n <= FEW_ROWS
+    return n <= FEW_ROWS and n < m
 
 
 def choose(
@@ -118,8 +119,10 @@ def choose(
             f"matmul: no tile fits the {target.shared_bytes} bytes that a block of"
             f" {target.name} shares"
         )
-    for t in found:
-        if batch * ceil_div(m, t.height) * ceil_div(n, t.width) >= ENOUGH_BLOCKS:
+    # Sums run along the depth in order, by whichever tile.
+    for t in found[:-1]:
+        blocks = batch * ceil_div(m, t.height) * ceil_div(n, t.width)
+        if prefers(lambda blocks=blocks: blocks >= ENOUGH_BLOCKS, otherwise=False):
             return t
     return found[-1]
 
@@ -143,7 +146,7 @@ def launch(
     own = [
         (
             *(outer if batch else ()),
-            *(s if d > 1 else 0 for s, d in zip(full[-2:], dims, strict=True)),
+            *(0 if is_one(d) else s for s, d in zip(full[-2:], dims, strict=True)),
         )
         for outer, full, dims in zip(space.strides, strides, ends, strict=True)
     ]

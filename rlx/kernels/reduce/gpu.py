@@ -14,7 +14,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
+from rlx.base.guards import is_one
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.combine import ReduceKind, Total, add, settle, start
 from rlx.codegen.family import Launch
@@ -55,18 +57,25 @@ def _layout(target: KernelTarget, shape: Sequence[int]) -> tuple[int, int]:
     """Columns of a block, and threads of a column."""
     _, reduced, inner = shape
     threads = power_below(min(target.most_threads, 256))
-    columns = min(COLUMNS, 1 << (inner - 1).bit_length(), threads)
+    columns = min(_power(inner, COLUMNS), threads)
     # No more threads than elements, but blocks of some size.
-    parts = min(threads // columns, max(COLUMNS // columns, 1 << max(0, reduced - 1).bit_length()))
-    return columns, parts
+    most = threads // columns
+    return columns, min(most, max(COLUMNS // columns, _power(reduced, most)))
+
+
+def _power(count: int, most: int) -> int:
+    """The least power of two that is ``count`` or more, but no more than ``most``, which is one."""
+    if count > most // 2:
+        return most
+    return 1 << maximum(0, count - 1).bit_length()
 
 
 def rows_of_part(target: KernelTarget, shape: Sequence[int]) -> int:
     """How much of the reduced axis of [outer, reduced, inner] a block takes."""
     outer, reduced, inner = shape
     columns, threads = _layout(target, shape)
-    blocks = max(1, outer * ceil_div(inner, columns))
-    parts = min(ceil_div(ENOUGH_BLOCKS, blocks), reduced // (threads * ROUNDS))
+    blocks = maximum(1, outer * ceil_div(inner, columns))
+    parts = minimum(ceil_div(ENOUGH_BLOCKS, blocks), reduced // (threads * ROUNDS))
     return ceil_div(reduced, parts) if parts > 1 else reduced
 
 
@@ -88,7 +97,7 @@ def launch(
     outer, reduced, inner = shape
     rows = reduced if rows is None else rows
     parts = ceil_div(reduced, rows) if rows else 1
-    own = tuple(s if n > 1 else 0 for s, n in zip(strides, shape, strict=True))
+    own = tuple(0 if is_one(n) else s for s, n in zip(strides, shape, strict=True))
     access: Access = tuple(
         "zero" if s == 0 else "one" if s == 1 and d else "any" for d, s in enumerate(own)
     )

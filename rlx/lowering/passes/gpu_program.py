@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Container, Generator, Sequence
+from collections.abc import Container, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
+from rlx.base.dims import SymDim, bind_dim, ceil_div, is_known, maximum
+from rlx.base.guards import Guard
 from rlx.codegen.builder import KernelText
 from rlx.codegen.control import ROUNDS_SITE
 from rlx.errors import UnsupportedError
 from rlx.kernels.registry import emit_kernel
-from rlx.schedule.plan import ROLES, PrologueStep, Role, Schedule
-from rlx.schedule.steps import Launch, Place, Step, launches, map_each
+from rlx.schedule.arena import ALIGN, plan_slots
+from rlx.schedule.bind import bind_schedule, unplaced
+from rlx.schedule.codec import read_main
+from rlx.schedule.plan import ROLES, Buffer, PrologueStep, Role, Schedule
+from rlx.schedule.size_program import dims_of, steps_program
+from rlx.schedule.sizes import SizeProgram
+from rlx.schedule.steps import Launch, Place, Size, Step, launches, map_each
 from rlx.targets.base import Target
 from rlx.targets.gpu.program import GpuProgram, Memory, groups
 from rlx.targets.gpu.rounds import Rounds
@@ -21,14 +28,20 @@ from rlx.targets.gpu.work import Binding, Kernel
 from rlx.targets.triton.compile import compile_kernel
 from rlx.types import DTYPES
 
-__all__ = ["gpu_program"]
+__all__ = ["gpu_program", "without_sizes"]
 
 
 def gpu_program(
-    schedule: Schedule, target: Target, symbols: dict[str, str], most_rounds: int | None = None
+    schedule: Schedule,
+    target: Target,
+    symbols: dict[str, str],
+    most_rounds: int | None = None,
+    sizes: Mapping[str, int] | None = None,
 ) -> GpuProgram:
     """The program of a schedule. ``symbols`` are the names that the kernels have in their code. If
     the device ends loops after ``most_rounds``, kernels whose rounds depend on data tell of it.
+    That of a schedule of symbolic sizes has such sizes too; ``sizes`` are those at hand, by which
+    buffers of the arena are given memories.
 
     Raises UnsupportedError for a kernel that the target's language cannot say.
     """
@@ -46,19 +59,33 @@ def gpu_program(
         return texts
 
     texts = emitted(())
-    builder = _Builder(schedule, numbers, texts, most_rounds)
+    builder = _Builder(schedule, numbers, texts, most_rounds, sizes)
     if most_rounds is not None and builder.unsure:
         texts = emitted(builder.unsure)
-        builder = _Builder(schedule, numbers, texts, most_rounds)
+        builder = _Builder(schedule, numbers, texts, most_rounds, sizes)
     # One file for all but Triton's: a driver's compiler takes longer to start than for a kernel.
     own = [text for text in texts if text.frame != "triton"]
     code = target.emitter.emit(own, target.stages[-1]) if own else b""
     kernels = tuple(_kernel(text, code, target) for text in texts)
+    facts = schedule if sizes is None else bind_schedule(schedule, sizes)
     return GpuProgram(
         schedule.target, kernels, tuple(builder.memories),
         schedule.params, schedule.inputs, schedule.outputs, schedule.constants,
-        builder.prologue, builder.main, schedule.launches, builder.sites, tuple(builder.rounds),
+        builder.prologue, builder.main, facts.launches, builder.sites, tuple(builder.rounds),
     )  # fmt: skip
+
+
+def without_sizes(
+    program: GpuProgram, guards: Sequence[Guard], symbols: Iterable[str]
+) -> tuple[GpuProgram, SizeProgram]:
+    """A program of symbolic sizes with 0 in their places, and what makes them for the sizes of a
+    call (``GpuProgram.at``)."""
+    signatures = (*program.inputs, *program.outputs)
+    results = [m.nbytes for m in program.memories] + dims_of(signatures)
+    later = steps_program(program.main, results, guards, symbols)
+    memories = [replace(m, nbytes=m.nbytes if is_known(m.nbytes) else 0) for m in program.memories]
+    main = read_main(later.words)
+    return replace(program, memories=tuple(memories), main=main), later
 
 
 @contextmanager
@@ -106,6 +133,7 @@ class _Builder:
         kernels: Sequence[int],
         texts: Sequence[KernelText],
         most_rounds: int | None = None,
+        sizes: Mapping[str, int] | None = None,
     ) -> None:
         self.kernels, self.texts, self.most_rounds = kernels, texts, most_rounds
         self.counts = [Rounds(text) for text in texts]
@@ -115,6 +143,8 @@ class _Builder:
         self.memories: list[Memory] = []
         # For each base of the schedule, the first of its memories, and where its slots begin.
         self.bases: list[tuple[int, list[int]]] = []
+        # The memories of the arena's buffers, by the symbols of their offsets.
+        self.planned: dict[str, int] = {}
         constants = [("", c.dtype, c.shape) for c in schedule.constants]
         declared: dict[Role, Sequence[Any]] = {
             "param": schedule.params, "constant": constants, "input": schedule.inputs,
@@ -124,7 +154,9 @@ class _Builder:
             "arena": schedule.arena_bytes, "packed": schedule.packed_bytes, "error": 8,
         }  # fmt: skip
         for role in ROLES:
-            if role in totals:
+            if role == "arena" and sizes is not None:
+                self._add(role, self._shared(schedule.buffers, sizes))
+            elif role in totals:
                 starts = schedule.slots.get(role, [0])
                 ends = [*starts[1:], totals[role]]
                 self._add(role, [end - at for at, end in zip(starts, ends, strict=True)], starts)
@@ -135,8 +167,19 @@ class _Builder:
         )
         self.main = map_each(schedule.main, self.launch, self.place)
 
+    def _shared(self, buffers: Sequence[Buffer], sizes: Mapping[str, int]) -> list[Size]:
+        """The sizes of memories for the arena's buffers, which share those that are best for the
+        sizes at hand: each is as large as the largest of its buffers, whatever the sizes."""
+        placed = unplaced(buffers, sizes)
+        _, starts = plan_slots(placed)
+        shared: list[Size] = [ALIGN] * len(starts)
+        for n, (b, own) in enumerate(zip(buffers, placed, strict=True)):
+            memory = self.planned[f"arena.{n}"] = starts.index(own.offset)
+            shared[memory] = maximum(shared[memory], ceil_div(b.size, ALIGN) * ALIGN)
+        return shared
+
     def _add(
-        self, role: Role, sizes: Sequence[int], starts: Sequence[int] = (0,), index: int = 0
+        self, role: Role, sizes: Sequence[Size], starts: Sequence[int] = (0,), index: int = 0
     ) -> None:
         self.bases.append((len(self.memories), list(starts)))
         self.memories += [Memory(role, index + n, size) for n, size in enumerate(sizes)]
@@ -144,6 +187,10 @@ class _Builder:
     def place(self, place: Place) -> Place:
         """A place in the memory of a GPU, of which the buffers have memories of their own."""
         first, starts = self.bases[place.base]
+        if isinstance(place.offset, SymDim):
+            for name in self.planned.keys() & place.offset.symbols:
+                offset: Any = bind_dim(place.offset, {name: 0})
+                return Place(first + self.planned[name], offset, place.moves)
         slot = bisect_right(starts, place.offset) - 1
         return Place(first + slot, place.offset - starts[slot], place.moves)
 

@@ -44,11 +44,11 @@ def check_launch(
                 "compile for a target with 64-bit indices (cpu, cuda)",
                 location,
             )
-    most = max(launch.range, *launch.sizes, 0)
     # The last row of a grid, and the last round of a loop, go beyond what they count.
-    if most + ROW * kernels.block >= 1 << 31:
-        raise UnsupportedError(
-            f"{family} kernel: a range or stride of {most} elements, where GPU kernels take "
-            "32-bit sizes; split the tensor, or compile for cpu",
-            location,
-        )
+    for most in (launch.range, *launch.sizes):
+        if most + ROW * kernels.block >= 1 << 31:
+            raise UnsupportedError(
+                f"{family} kernel: a range or stride of {most} elements, where GPU kernels take "
+                "32-bit sizes; split the tensor, or compile for cpu",
+                location,
+            )

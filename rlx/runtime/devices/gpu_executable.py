@@ -5,18 +5,20 @@ from __future__ import annotations
 import struct
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from rlx import knobs
 from rlx.base.cached import cached_property
 from rlx.base.frozen import frozen
 from rlx.errors import FaultError, UnsupportedError
 from rlx.ir.graph import Graph
 from rlx.ir.op import caller
+from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.backend import Backend
 from rlx.runtime.calls import check_params
@@ -30,9 +32,14 @@ from rlx.targets.gpu.driver import Driver
 from rlx.targets.gpu.drivers import shared_driver
 from rlx.targets.gpu.loop_limit import check_rounds, most_rounds
 from rlx.targets.gpu.program import GpuProgram
-from rlx.targets.gpu.work import Buffer
+from rlx.targets.gpu.work import Buffer, Handle
 
-__all__ = ["DeviceBackend", "DeviceExecutable"]
+if TYPE_CHECKING:
+    from rlx.runtime.sized import Variants
+    from rlx.runtime.sized_variant import ArtifactVariants
+    from rlx.targets.base import Target
+
+__all__ = ["DeviceBackend", "DeviceCode", "DeviceExecutable", "DeviceWeights"]
 
 Array = np.ndarray[Any, Any]
 
@@ -54,12 +61,37 @@ class DeviceBackend(Backend):
         from rlx.lowering.compilation import Options
         from rlx.runtime.cache.artifacts import find_or_compile
 
-        features, chosen = best_features(self.name, self.driver.features).name, Options.of(options)
-        chosen = replace(chosen, most_rounds=most_rounds(str(self.driver)))
-        artifact, report = find_or_compile(
-            graph, (self.name, features), chosen, lambda: find_target(f"{self.name}:{features}")
-        )
+        chosen = replace(Options.of(options), most_rounds=most_rounds(str(self.driver)))
+        target, make_target = self._target()
+        artifact, report = find_or_compile(graph, target, chosen, make_target)
         return self.loaded(artifact, report, chosen.donate)
+
+    def _target(self) -> tuple[tuple[str, str], Callable[[], Target]]:
+        """The name and the features of what is compiled for, and what makes it."""
+        features = best_features(self.name, self.driver.features).name
+        return (self.name, features), lambda: find_target(f"{self.name}:{features}")
+
+    def variants(self, graph: Graph, options: Mapping[str, Any]) -> Variants | None:
+        """What compiles a graph with symbolic dims for many sizes at once, if that is wanted."""
+        if knobs.sizes.get() != "symbolic":
+            return None
+        from rlx.lowering.compilation import Options
+        from rlx.runtime.sized import Variants
+
+        chosen = replace(Options.of(options), most_rounds=most_rounds(str(self.driver)))
+        return Variants(graph, *self._target(), chosen, self._code)
+
+    def loaded_variants(self, artifact: Artifact) -> ArtifactVariants:
+        """The variants of an artifact for many sizes; as ``loaded``."""
+        from rlx.runtime.sized_variant import ArtifactVariants
+
+        driver = self.driver
+        return ArtifactVariants(
+            artifact, artifact.all_fitting(self.name, driver.features, str(driver)), self._code
+        )
+
+    def _code(self, *given: Any) -> DeviceCode:
+        return DeviceCode(self.driver, *given)
 
     def loaded(
         self, artifact: Artifact, report: Any = None, donate: Sequence[tuple[int, int]] = ()
@@ -85,8 +117,56 @@ class _Signatures:
     outputs: list[Signature]
 
 
+class DeviceWeights:
+    """The kernels of a program in a device, and the memories that its calls do not change: params,
+    constants, and what the prologue makes of them. Programs for other sizes share them."""
+
+    def __init__(self, program: GpuProgram, driver: Driver) -> None:
+        self.driver = driver
+        self.lock = threading.Lock()  # of the call that has its turn
+        self.handles = [driver.load(k) for k in program.kernels]
+        self.buffers = {
+            n: driver.allocate(m.nbytes)
+            for n, m in enumerate(program.memories)
+            if m.role in ("packed", "error", "param", "constant")
+        }
+        numbers = {(m.role, m.index): n for n, m in enumerate(program.memories)}
+        self.of = {place: self.buffers[n] for place, n in numbers.items() if n in self.buffers}
+        self.names = {name: n for n, (name, _, _) in enumerate(program.params)}
+        self.set: set[str] = set()  # params whose memory holds a value
+        self.changed = set(range(len(program.params)))
+        self.started = False
+        for n, constant in enumerate(program.constants):
+            write_array(driver, self.of["constant", n], constant)
+
+    def set_param(self, name: str, value: Array) -> None:
+        """Copy a param of its declared type and shape to the device."""
+        number = self.names[name]
+        with self.turn():
+            self.set.discard(name)  # a write that fails may leave a part of it
+            write_array(self.driver, self.of["param", number], value)
+            self.set.add(name)
+            self.changed.add(number)
+
+    @contextmanager
+    def turn(self) -> Generator[Held]:
+        """Alone, and with Ctrl-C let through between launches only: a driver could not go on from
+        the middle of its work. In a process that was forked off, what another thread held is held
+        for ever."""
+        self.driver.check_process()
+        with self.lock, held() as waiting:
+            yield waiting
+
+
+def write_array(driver: Driver, buffer: Buffer, a: Array) -> None:
+    """Write an array to the beginning of a buffer."""
+    if a.size:
+        driver.write(buffer, 0, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
+
+
 class DeviceExecutable:
-    """One program in the memory of a device. Safe to call from many threads: calls take turns.
+    """One program in the memory of a device. Safe to call from many threads: calls of all that
+    share ``weights`` take turns.
 
     Params are copied to the device when they are set. A run copies inputs of the host there, and
     outputs back unless they are to stay. ``report`` is what its compile said of itself, ``donate``
@@ -99,35 +179,31 @@ class DeviceExecutable:
         driver: Driver,
         report: Any = None,
         donate: Sequence[tuple[int, int]] = (),
+        weights: DeviceWeights | None = None,
     ) -> None:
         self.program, self.driver, self.report = program, driver, report
         self.donate = dict(donate)
         self.artifact = _Signatures(program.inputs, program.outputs)
-        self.weights = self
-        self._lock = threading.Lock()
+        self.weights = weights or DeviceWeights(program, driver)
         self._held = Held()  # of the call that has its turn
         self._patience, self._half = 0, list[Buffer]()  # of a run in place
-        self._handles = [driver.load(k) for k in program.kernels]
-        self._buffers = [driver.allocate(m.nbytes) for m in program.memories]
+        shared = self.weights.buffers
+        own = {n: m.nbytes for n, m in enumerate(program.memories) if n not in shared}
+        self.held_bytes = sum(own.values())
+        made = {n: driver.allocate(nbytes) for n, nbytes in own.items()}
+        self._buffers = [shared.get(n) or made[n] for n in range(len(program.memories))]
         self._number = {(m.role, m.index): n for n, m in enumerate(program.memories)}
-        self._of = {place: self._buffers[n] for place, n in self._number.items()}
         self._runs: OrderedDict[tuple[int, ...], StepsOn] = OrderedDict()
         self._spare = [deque[Buffer]() for _ in program.outputs]
-        self._names = {name: n for n, (name, _, _) in enumerate(program.params)}
-        self._set: set[str] = set()  # params whose memory holds a value
-        self._changed = set(range(len(program.params)))
-        self._started = False
-        for n, constant in enumerate(program.constants):
-            self._write(self._of["constant", n], constant)
 
     def set_param(self, name: str, value: Array) -> None:
-        """Copy a param of its declared type and shape to the device."""
-        number = self._names[name]
-        with self._turn():
-            self._set.discard(name)  # a write that fails may leave a part of it
-            self._write(self._of["param", number], value)
-            self._set.add(name)
-            self._changed.add(number)
+        """See ``DeviceWeights.set_param``."""
+        self.weights.set_param(name, value)
+
+    @property
+    def handles(self) -> Sequence[Handle]:
+        """The kernels, by their numbers."""
+        return self.weights.handles
 
     def accept(self, value: Any, signature: Signature) -> Array | DeviceArray:
         """What was given for an input; see ``accepted``."""
@@ -178,7 +254,7 @@ class DeviceExecutable:
         """The memories of a run: inputs of the host are copied to the device, and a donated output
         lies over its input, or over a copy unless it is to be written ``in_place``. NameError if a
         param has no value: its memory holds what was there before."""
-        check_params(self._names, self._set)
+        check_params(self.weights.names, self.weights.set)
         expected = self.program.inputs
         if len(inputs) != len(expected):
             raise wrong_count(len(inputs), [name for name, _, _ in expected])
@@ -198,7 +274,7 @@ class DeviceExecutable:
 
     def _execute(self, buffers: Sequence[Buffer]) -> None:
         if self.program.sites:
-            self._write(self._of["error", 0], np.zeros(2, np.int32))
+            self._write(self.weights.of["error", 0], np.zeros(2, np.int32))
         self._prologue()
         self._main(buffers).steps.run(())
         self._check_faults()
@@ -224,11 +300,7 @@ class DeviceExecutable:
 
     @contextmanager
     def _turn(self) -> Generator[None]:
-        """Alone, and with Ctrl-C let through between launches only: a driver could not go on from
-        the middle of its work. In a process that was forked off, what another thread held is held
-        for ever."""
-        self.driver.check_process()
-        with self._lock, held() as self._held:
+        with self.weights.turn() as self._held:
             yield
 
     def profile(self, inputs: Sequence[Array], runs: int) -> Any:
@@ -240,8 +312,7 @@ class DeviceExecutable:
     # -- memory ----------------------------------------------------------------------------
 
     def _write(self, buffer: Buffer, a: Array) -> None:
-        if a.size:
-            self.driver.write(buffer, 0, np.ascontiguousarray(a).reshape(-1).view(np.uint8))
+        write_array(self.driver, buffer, a)
 
     def _copy(self, source: Buffer, target: Buffer) -> None:
         """Copy a buffer by way of the host, which drivers of all APIs can."""
@@ -273,14 +344,15 @@ class DeviceExecutable:
         ]
 
     def _prologue(self) -> None:
-        if self._started and not self._changed:
+        known = self.weights
+        if known.started and not known.changed:
             return
         for run, follows in self._prologues:
-            if self._changed.intersection(follows) or (not follows and not self._started):
+            if known.changed.intersection(follows) or (not follows and not known.started):
                 run.steps.run(())
         self._check_faults()  # what it made with one is of no use: the next run makes it again
-        self._changed.clear()
-        self._started = True
+        known.changed.clear()
+        known.started = True
 
     def faulted(self) -> bool:
         """Whether a kernel of this run has recorded a fault."""
@@ -289,10 +361,10 @@ class DeviceExecutable:
     def fault(self, code: int, site: int) -> None:
         """Record a fault of the host's own, unless there is one already."""
         if not self.faulted():
-            self.driver.write(self._of["error", 0], 0, _ERROR.pack(code, site))
+            self.driver.write(self.weights.of["error", 0], 0, _ERROR.pack(code, site))
 
     def _error(self) -> tuple[int, int]:
-        return _ERROR.unpack(self.driver.read(self._of["error", 0], 0, _ERROR.size))
+        return _ERROR.unpack(self.driver.read(self.weights.of["error", 0], 0, _ERROR.size))
 
     def _check_faults(self) -> None:
         if not self.program.sites:
@@ -300,3 +372,38 @@ class DeviceExecutable:
         code, site = self._error()
         if code != 0:
             raise FaultError.at_site(self.program.sites, code, site)
+
+
+class DeviceCode:
+    """A program for many sizes in the memory of a device, which ``sizes`` evaluates; ``shared`` are
+    weights of others, of which it takes none. As ``SizedCode``.
+    """
+
+    short = False
+
+    def __init__(
+        self,
+        driver: Driver,
+        artifact: Artifact,
+        sizes: _native.SizeProgram,
+        report: Any,
+        shared: Sequence[Any],
+        donate: Sequence[tuple[int, int]],
+    ) -> None:
+        (variant,) = artifact.variants
+        assert not isinstance(variant, Variant), "it is for a device"
+        check_rounds(variant.program, str(driver))
+        self.driver, self.report = driver, report
+        self._program, self._sizes, self._donate = variant.program, sizes, donate
+        self.weights = DeviceWeights(variant.program, driver)
+        for name, value in artifact.values.items():
+            self.weights.set_param(name, value)
+
+    def bound(self, sizes: Sequence[int]) -> DeviceExecutable | None:
+        """The executable for sizes by the order of names; None where they do not meet its guards.
+        ``_native.Error`` where they are too large."""
+        found = self._sizes.bind(sizes)
+        if found is None:
+            return None
+        program = self._program.at(*found)
+        return DeviceExecutable(program, self.driver, self.report, self._donate, self.weights)

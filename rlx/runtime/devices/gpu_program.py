@@ -14,11 +14,14 @@ from rlx.runtime.encoding import (
     Parts,
     read_constants,
     read_facts,
+    read_sizes,
     write_constants,
     write_facts,
+    write_sizes,
 )
 from rlx.schedule.codec import main_words, prologue_words, read_main, read_prologue
 from rlx.schedule.plan import ROLES, LaunchInfo, Signature, Site
+from rlx.schedule.sizes import SizeProgram
 from rlx.schedule.words import Reader, Writer
 from rlx.targets.gpu.program import GpuProgram, Memory
 from rlx.targets.gpu.work import Access, Binding, Kernel
@@ -32,13 +35,15 @@ _ACCESS: tuple[Access, ...] = get_args(Access)
 class DeviceVariant:
     """A program for devices that have what ``requires`` names, in the words of their drivers.
 
-    ``machine`` is the API that its code is for.
+    ``machine`` is the API that its code is for. With ``sizes``, which are for sizes of symbols, the
+    program is one without sizes (``GpuProgram.at``).
     """
 
     features: str
     machine: str
     requires: tuple[str, ...]
     program: GpuProgram
+    sizes: SizeProgram | None = None
 
     @property
     def launches(self) -> list[LaunchInfo]:
@@ -88,6 +93,8 @@ def write_program(w: Writer, variant: DeviceVariant, part: Callable[[str, Any], 
     w.block(main_words(p.main))
     write_facts(w, p.launches, p.sites)
     w.each(p.rounds, lambda w, n: w.words(-1 if n is None else n))
+    if variant.sizes is not None:
+        write_sizes(w, variant.sizes)
 
 
 def _write_binding(w: Writer, binding: Binding) -> None:
@@ -99,20 +106,22 @@ def _write_binding(w: Writer, binding: Binding) -> None:
 
 
 def read_program(
-    r: Reader, parts: Parts, target: str, signatures: Sequence[list[Signature]]
-) -> GpuProgram:
-    """The program of a part; ``signatures`` are those of params, inputs and outputs."""
+    r: Reader, parts: Parts, target: str, signatures: Sequence[list[Signature]], many: bool
+) -> tuple[GpuProgram, SizeProgram | None]:
+    """The program of a part, and what makes it for sizes if it is for ``many``; ``signatures`` are
+    those of params, inputs and outputs."""
     constants = read_constants(r, parts)
     memories = tuple(r.each(lambda r: Memory(ROLES[r.word()], *r.words(2))))
     codes = [bytes(parts[n][1]) for n in r.list()]
     kernels = tuple(r.each(lambda r: _read_kernel(r, codes)))
-    prologue, main = read_prologue(r.block()), read_main(r.block())
+    prologue, words = read_prologue(r.block()), r.block()
     params, inputs, outputs = signatures
-    return GpuProgram(
+    program = GpuProgram(
         target, kernels, memories, params, inputs, outputs, constants,
-        prologue, main, *read_facts(r),
+        prologue, read_main(words), *read_facts(r),
         tuple(None if n < 0 else n for n in r.list()),
     )  # fmt: skip
+    return program, read_sizes(r, words) if many else None
 
 
 def _read_kernel(r: Reader, codes: Sequence[bytes]) -> Kernel:

@@ -33,7 +33,7 @@ class StepsOn:
         offsets, params = bind(step, kernel, self.owner.driver.limits.alignment, rounds)
         buffers = [self.buffers[p.base] for p in step.places]
         ranges = tuple((b, at, b.nbytes - at) for b, at in zip(buffers, offsets, strict=True))
-        return DeviceLaunch(self.owner._handles[step.kernel], step.grid, ranges, params)
+        return DeviceLaunch(self.owner.handles[step.kernel], step.grid, ranges, params)
 
     def read(self, place: Place, rounds: Sequence[int], nbytes: int) -> bytes:
         """Bytes at a place."""

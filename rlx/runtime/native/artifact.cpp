@@ -173,8 +173,10 @@ void read_facts(Words& words, Variant& variant) {
   }
 }
 
-// What puts the numbers of sizes into the main steps, whose words are `main`.
-void read_sizes(Words& words, const Artifact& artifact, const Part& main, Variant& variant) {
+// What puts the numbers of sizes into the main steps, whose words are `main`, and says how large so
+// many memories are.
+void read_sizes(Words& words, const Artifact& artifact, const Part& main, size_t memories,
+                Variant& variant) {
   const size_t conditions = words.count();
   for (size_t i = 0; i < conditions; ++i) {
     variant.conditions += (i == 0 ? "" : ", ") + words.text();
@@ -188,7 +190,7 @@ void read_sizes(Words& words, const Artifact& artifact, const Part& main, Varian
   rows.words.resize(main.size / sizeof(int64_t));
   if (main.size > 0) std::memcpy(rows.words.data(), main.data, main.size);
   variant.sizes = std::make_shared<SizeProgram>(artifact.symbols.size(), std::move(rows));
-  check_patches(*variant.sizes, variant.schedule);
+  check_patches(*variant.sizes, variant.schedule, memories);
 }
 
 void read_schedule(const Part& part, const std::vector<Part>& parts, const Artifact& artifact,
@@ -208,7 +210,7 @@ void read_schedule(const Part& part, const std::vector<Part>& parts, const Artif
   const Part main = read_steps(words, variant, StepReader(words, static_cast<size_t>(kernels)),
                                StepReader(words, variant.kernels.size()));
   read_facts(words, variant);
-  if (!artifact.symbols.empty()) read_sizes(words, artifact, main, variant);
+  if (!artifact.symbols.empty()) read_sizes(words, artifact, main, 1, variant);
   words.end();
   check_prologue(variant.prologue, Kernels::kNumbers);
   if (!artifact.symbols.empty()) return;  // the steps are checked for the sizes of each call
@@ -229,15 +231,17 @@ void read_rounds(Words& words, const Variant& variant) {
 }
 
 // The sizes of a device's memories. Those of params, constants, inputs and outputs, and the error
-// record of 8 bytes, are there once each, in order; the others have any size.
-std::vector<int64_t> read_memories(Words& words, const Variant& variant) {
+// record of 8 bytes, are there once each, in order; the others have any size, as have inputs and
+// outputs where a call brings sizes (`sized`).
+std::vector<int64_t> read_memories(Words& words, const Variant& variant, bool sized) {
   enum Role { kArena, kPacked, kError, kParam, kConstant, kInput, kOutput, kRoles };
   std::array<std::vector<int64_t>, kRoles> declared;
   declared[kError] = {8};
   for (const Signature& s : variant.prologue.params) declared[kParam].push_back(s.bytes());
   for (const Constant& c : variant.schedule.constants) declared[kConstant].push_back(c.bytes);
-  for (const Signature& s : variant.schedule.inputs) declared[kInput].push_back(s.bytes());
-  for (const Signature& s : variant.schedule.outputs) declared[kOutput].push_back(s.bytes());
+  const auto bytes = [sized](const Signature& s) { return sized ? 0 : s.bytes(); };
+  for (const Signature& s : variant.schedule.inputs) declared[kInput].push_back(bytes(s));
+  for (const Signature& s : variant.schedule.outputs) declared[kOutput].push_back(bytes(s));
   std::array<size_t, kRoles> seen{};
   std::vector<int64_t> sizes(words.count(3));
   for (int64_t& size : sizes) {
@@ -247,7 +251,8 @@ std::vector<int64_t> read_memories(Words& words, const Variant& variant) {
     }
     size = words.next();
     if (role <= kPacked) continue;
-    if (index >= declared[role].size() || size != declared[role][index]) {
+    const bool open = sized && role >= kInput;
+    if (index >= declared[role].size() || (!open && size != declared[role][index])) {
       words.refuse("a memory of " + number(size) + " bytes", "one that the signature has");
     }
   }
@@ -282,18 +287,20 @@ std::vector<DeviceKernel> read_device_kernels(Words& words, const std::vector<Pa
 
 // A program for a device: steps on numbered memories, and code that its driver takes. Launches have
 // their groups in place of range, grain and scratch.
-void read_program(const Part& part, const std::vector<Part>& parts, const Artifact&,
+void read_program(const Part& part, const std::vector<Part>& parts, const Artifact& artifact,
                   Variant& variant) {
+  const bool sized = !artifact.symbols.empty();
   Words words(part);
   read_constants(words, parts, variant);
-  const std::vector<int64_t> sizes = read_memories(words, variant);
+  const std::vector<int64_t> sizes = read_memories(words, variant, sized);
   const std::vector<DeviceKernel> kernels = read_device_kernels(words, parts);
   const StepReader reader(words, kernels.size(), &kernels);
-  read_steps(words, variant, reader, reader);
+  const Part main = read_steps(words, variant, reader, reader);
   read_facts(words, variant);
   read_rounds(words, variant);
+  if (sized) read_sizes(words, artifact, main, sizes.size(), variant);
   words.end();
-  check_steps("main", variant.schedule.main, sizes);
+  if (!sized) check_steps("main", variant.schedule.main, sizes);
   for (const PrologueStep& item : variant.prologue.steps) {
     check_steps("prologue", {item.step}, sizes);
     for (int64_t param : item.follows) {

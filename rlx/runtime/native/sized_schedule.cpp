@@ -93,7 +93,7 @@ void set_shapes(std::vector<Signature>& signatures, const int64_t*& dims) {
 
 }  // namespace
 
-void check_patches(const SizeProgram& program, const Schedule& schedule) {
+void check_patches(const SizeProgram& program, const Schedule& schedule, size_t memories) {
   Steps steps = schedule.main;
   size_t most = 0;
   for (const Patch& patch : program.patches()) most = std::max(most, patch.value + 1);
@@ -104,7 +104,7 @@ void check_patches(const SizeProgram& program, const Schedule& schedule) {
                 "word " + std::to_string(program.patches()[done].word) + " to be replaced",
                 "one that is a number of a step, and each once", "it was written wrongly");
   }
-  size_t dims = 1;  // the arena
+  size_t dims = memories;
   for (const Signature& s : schedule.inputs) dims += s.shape.size();
   for (const Signature& s : schedule.outputs) dims += s.shape.size();
   if (program.result_count() != dims) {

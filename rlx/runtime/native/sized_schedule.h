@@ -28,7 +28,8 @@ class SizedSchedule {
 };
 
 // Throws Error unless every patch of a program is of a number in the steps of its words, and the
-// results are the size of the arena and a dim for each of the signatures.
-void check_patches(const SizeProgram& program, const Schedule& schedule);
+// results are the sizes of so many memories, of which a CPU has the arena, and a dim for each of the
+// signatures.
+void check_patches(const SizeProgram& program, const Schedule& schedule, size_t memories = 1);
 
 }  // namespace rlx

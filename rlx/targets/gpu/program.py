@@ -10,13 +10,15 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from dataclasses import field
+from dataclasses import field, replace
 from typing import Any
 
 import numpy as np
 
+from rlx.base.dims import ceil_div, maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.control import ROW
+from rlx.schedule.codec import read_main
 from rlx.schedule.plan import LaunchInfo, PrologueStep, Role, Signature, Site
 from rlx.schedule.steps import Launch, Place, Size, Step
 from rlx.targets.gpu.work import Kernel, Triple
@@ -55,7 +57,8 @@ def bind(
 
 @frozen
 class GpuProgram:
-    """A compiled graph for one target and one binding of its dims.
+    """A compiled graph for one target and one binding of its dims, or, with 0 in the place of each
+    number that they decide, for many.
 
     Steps launch ``kernels`` by number, each on a grid of work groups, and their places name
     ``memories``. ``launches`` says what each launch is for, those of the prologue first. ``sites``
@@ -78,9 +81,20 @@ class GpuProgram:
     sites: list[Site]
     rounds: tuple[int | None, ...] = ()
 
+    def at(self, words: bytes, numbers: Sequence[int]) -> GpuProgram:
+        """The program for sizes that a ``SizeProgram`` has made words and results for."""
+        left = iter(numbers)
+        memories = [replace(m, nbytes=next(left)) for m in self.memories]
+        inputs, outputs = (
+            [(name, dt, tuple([next(left) for _ in shape])) for name, dt, shape in signatures]
+            for signatures in (self.inputs, self.outputs)
+        )
+        main = read_main(words)
+        return replace(self, memories=tuple(memories), inputs=inputs, outputs=outputs, main=main)
+
 
 def groups(count: int, points: int) -> Triple:
     """The work groups, of which each takes so many points, for ``count`` of them: in rows, since a
     device takes few groups in any one direction."""
-    needed = -(-count // points)
-    return (min(needed, ROW), -(-needed // ROW), 1) if needed else (0, 1, 1)
+    needed = ceil_div(count, points)
+    return minimum(needed, ROW), maximum(1, ceil_div(needed, ROW)), 1

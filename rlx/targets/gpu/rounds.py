@@ -8,6 +8,7 @@ counts too. Where the bounds of a loop depend on data there is no bound of its r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from itertools import product
 from typing import Any, NamedTuple
@@ -15,6 +16,8 @@ from typing import Any, NamedTuple
 from rlx import _mlir
 from rlx._mlir import ir
 from rlx.base.cached import cached_property
+from rlx.base.dim_bounds import bounds
+from rlx.base.dims import Dim
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import KernelText
 from rlx.targets.gpu.intervals import Sum, Unknown, between, higher, lower, unknown
@@ -89,7 +92,8 @@ def _parts(block: ir.Block) -> list[_Part]:
 
 
 class _Reader:
-    """What is known of the integers of a kernel in a launch, and so of its loops.
+    """What is known of the integers of a kernel in a launch, and so of its loops. Of numbers that
+    are dims their ranges are known.
 
     A value is looked at when it is asked for, with what the branches around say of others.
     """
@@ -189,13 +193,14 @@ class _Reader:
         memory, at = op.operands
         n = self.value(at).constant if memory == self.sizes else None
         # Behind the sizes are the first elements of views.
-        return Sum(self.params[n]) if n is not None and n < len(self.params) else None
+        return _of_dim(self.params[n]) if n is not None and n < len(self.params) else None
 
     def thread(self, op: ir.Operation) -> Sum:
         return between(0, self.kernel.block - 1 if _axis(op) == 0 else 0)
 
     def group(self, op: ir.Operation) -> Sum:
-        return between(0, max(0, self.groups[_axis(op)] - 1))
+        most = _of_dim(self.groups[_axis(op)]).high
+        return between(0, most and max(0, most - 1))
 
     def product(self, op: ir.Operation) -> Sum | None:
         a, b = self.values(op)
@@ -241,6 +246,13 @@ class _Reader:
         if low is None or high is None or (op.name == "arith.extui" and low < 0):
             return None
         return found if -1 << (bits - 1) <= low and high < 1 << (bits - 1) else None
+
+
+def _of_dim(d: Dim) -> Sum:
+    if isinstance(d, int):
+        return Sum(d)
+    low, high = (None if math.isinf(end) else int(end) for end in bounds(d))
+    return between(low, high)
 
 
 def _constant(_: _Reader, op: ir.Operation) -> Sum:
