@@ -24,7 +24,7 @@ f = rlx.Session(sys.argv[1]).compile(g)
 feeds = {"x": np.zeros(4, np.float32)}
 f.run(feeds)
 executable = f._executable({})
-for lock in (f.backend.driver.lock, executable.weights.lock):  # as if other threads were in the middle
+for lock in (f.backend.driver.lock, executable.weights.lock):  # held by other threads
     threading.Thread(target=lock.acquire).start()
 child = os.fork()
 if child == 0:
