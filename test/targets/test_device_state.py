@@ -252,7 +252,7 @@ def test_elements_that_rlx_has_not_are_refused() -> None:
 def test_a_fault_of_no_known_site() -> None:
     g = rlx.Graph("g")
     g.set_outputs(g.input("table", [3, 2]).gather(g.input("i", [1], "i64")))
-    f = compiled("cuda", g)._executable({})  # type: ignore[attr-defined]
+    f: Any = compiled("cuda", g)._executable({})
     f.driver.write(f.weights.of["error", 0], 0, _ERROR.pack(1, 99))
     with pytest.raises(FaultError, match="reported fault 1 at the unknown site 99"):
         f._check_faults()
