@@ -7,6 +7,7 @@ from rlx import bench as bench
 from rlx import distributed as distributed
 from rlx import driver as driver
 from rlx import errors as errors
+from rlx import fpga as fpga
 from rlx import ir as ir
 from rlx import knobs as knobs
 from rlx import linalg as linalg

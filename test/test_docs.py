@@ -202,7 +202,9 @@ def test_the_generated_pages_are_up_to_date() -> None:
         assert written == text(), f"docs/{name} is old: run tools/make_docs.py"
 
 
-@pytest.mark.parametrize("name", ["autodiff", "devices", "fourier", "linalg", "sparse", "splat"])
+@pytest.mark.parametrize(
+    "name", ["autodiff", "devices", "fourier", "fpga", "linalg", "sparse", "splat"]
+)
 def test_the_examples_of_a_page_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -266,7 +268,8 @@ def test_no_page_has_examples_that_nothing_runs() -> None:
     }
     run_as_programs = {n for n in with_python if n.startswith(("tutorials/", "howto/"))}
     others = {
-        "autodiff", "devices", "distributed", "extending", "fourier", "linalg", "llm", "serving",
+        "autodiff", "devices", "distributed", "extending", "fourier", "fpga", "linalg", "llm",
+        "serving",
         "sparse", "splat", "training",
     }  # fmt: skip
     assert with_python - others - run_as_programs - set(FRAGMENTS) == {"jax", "onnx", "torch"}, (

@@ -1,0 +1,1 @@
+"""Integer networks as SystemVerilog for FPGAs."""

@@ -1,0 +1,159 @@
+"""Networks of integers: what hardware computes, and an exact model of it.
+
+A network is a chain of layers on one image, whose elements lie as rows, columns, channels. Codes
+are i8; sums are exact; a product's layer ends with a requantization, whose multiplier is of its
+output and whose shift is the layer's.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from rlx.base.frozen import frozen
+from rlx.errors import ShapeError
+from rlx.ir.attrs import to_array
+from rlx.ir.builders import public
+from rlx.targets.fpga.arithmetic import requantize_q31
+
+__all__ = ["ArgMax", "Layer", "MaxPool", "Network", "Product"]
+
+Array = np.ndarray[Any, Any]
+Size = tuple[int, int, int]
+
+
+@frozen
+class Product:
+    """A dense layer or a convolution: ``weights`` [N, rows, columns, channels] of
+    ``weight_bits``, i32 ``bias`` [N], ``multiplier`` [N] of ``multiplier_bits`` and a ``shift`` to
+    the right; results within [low, high] (a relu's low is 0). A dense layer is a convolution over
+    all of its input."""
+
+    name: str
+    source: Size
+    size: Size
+    weights: Array
+    bias: Array
+    multiplier: Array
+    shift: int
+    low: int
+    high: int
+    stride: tuple[int, int]
+    pad: tuple[int, int]
+    weight_bits: int
+    multiplier_bits: int
+
+    @property
+    def bits(self) -> int:
+        """Of a result, with its sign."""
+        return 8 if self.high < 128 else 16
+
+    @property
+    def sum_bits(self) -> int:
+        """Of a sum, with its sign, for any codes."""
+        weights = np.abs(self.weights.astype(np.int64)).reshape(len(self.weights), -1).sum(1)
+        most = int((weights * 128 + np.abs(self.bias.astype(np.int64))).max(initial=1))
+        return most.bit_length() + 1
+
+    def run(self, x: Array) -> Array:
+        """Codes [B, rows, columns, channels] in, [B, rows, columns, N] out, exactly."""
+        (kh, kw), (sy, sx) = self.weights.shape[1:3], self.stride
+        rows, cols, _ = self.size
+        py, px = self.pad
+        ends = zip((rows, cols), self.stride, (kh, kw), self.pad, self.source[:2], strict=True)
+        after = [(o - 1) * s + k - p - d for o, s, k, p, d in ends]
+        wide = np.pad(
+            x.astype(np.int64), ((0, 0), (py, max(after[0], 0)), (px, max(after[1], 0)), (0, 0))
+        )
+        acc = np.zeros((len(x), *self.size), np.int64) + self.bias
+        for dy in range(kh):
+            for dx in range(kw):
+                part = wide[
+                    :, dy : dy + sy * (rows - 1) + 1 : sy, dx : dx + sx * (cols - 1) + 1 : sx
+                ]
+                acc += part @ self.weights[:, dy, dx].astype(np.int64).T
+        q31 = self.multiplier.astype(np.int64) << (31 - self.multiplier_bits)
+        return requantize_q31(acc, q31, -self.shift, 0, self.low, self.high)
+
+
+@frozen
+class MaxPool:
+    """The greatest of each window."""
+
+    name: str
+    source: Size
+    size: Size
+    taps: tuple[int, int]
+    stride: tuple[int, int]
+
+    bits = 8
+
+    def run(self, x: Array) -> Array:
+        """The same of arrays."""
+        rows, cols, _ = self.size
+        (kh, kw), (sy, sx) = self.taps, self.stride
+        parts = [
+            x[:, dy : dy + sy * (rows - 1) + 1 : sy, dx : dx + sx * (cols - 1) + 1 : sx]
+            for dy in range(kh) for dx in range(kw)
+        ]  # fmt: skip
+        return np.max(parts, axis=0)
+
+
+@frozen
+class ArgMax:
+    """The place of the greatest of all elements, of equal ones the first."""
+
+    name: str
+    source: Size
+    size: Size
+
+    bits = 16
+
+    def run(self, x: Array) -> Array:
+        """The same of arrays."""
+        return x.reshape(len(x), -1).argmax(1).reshape(-1, 1, 1, 1)
+
+
+Layer = Product | MaxPool | ArgMax
+
+
+@public
+@frozen
+class Network:
+    """Layers, the size of an image (rows, columns, channels), the scale of its codes, and that of
+    the results (1 for an argmax)."""
+
+    name: str
+    source: Size
+    scale: float
+    layers: tuple[Layer, ...]
+    result_scale: float
+
+    def codes(self, images: Any) -> Array:
+        """Numbers as the i8 codes that the network takes, [B, rows, columns, channels]. Images are
+        given as the graph takes them: [B, channels, rows, columns], or [B, elements]. ShapeError
+        for others."""
+        x = np.asarray(to_array(images, "codes"), np.float32)
+        rows, cols, channels = self.source
+        if x.shape[1:] == (channels, rows, cols):
+            x = x.transpose(0, 2, 3, 1)
+        elif x.shape[1:] != (rows * cols * channels,) or rows * cols != 1:
+            raise ShapeError(
+                f"{self.name} takes images of {channels} channels, {rows} rows and {cols} columns"
+                f" each, found {list(x.shape)}"
+            )
+        whole = np.rint(x / np.float32(self.scale))
+        return np.clip(whole, -128, 127).astype(np.int8).reshape(-1, *self.source)
+
+    def run(self, codes: Any) -> Array:
+        """What the hardware gives for codes, exactly: i64 [B, results]. This is the reference that
+        simulations are held to."""
+        x: Array = to_array(codes, "run")
+        if x.shape[1:] != self.source or x.dtype != np.int8:
+            raise ShapeError(
+                f"{self.name} takes codes i8{['B', *self.source]}, found {x.dtype}{list(x.shape)}"
+            )
+        for layer in self.layers:
+            x = layer.run(x)
+        return x.reshape(len(x), -1)
