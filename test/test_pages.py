@@ -122,7 +122,7 @@ def test_the_check_of_the_site_finds_what_is_wrong(tmp_path: Path) -> None:
     assert check_site.problems(tmp_path / "none") == [f"{tmp_path / 'none'} has no pages"]
 
 
-NOT_PYTHON = {"rlx.h", "rlx.js", "rlx.NAME", "rlx.name", "rlx.packed"}
+NOT_PYTHON = {"rlx.h", "rlx.hpp", "rlx.js", "rlx.NAME", "rlx.name", "rlx.packed"}
 """Files, attributes of MLIR and what stands for any name."""
 
 
