@@ -73,3 +73,21 @@ def check(case: Case) -> None:
     feeds = {f"x{i}": a for i, a in enumerate(case.arrays()) if a is not None}
     for factor, ranks in ways(Node(node)):
         on_ranks(g, factor, ranks, feeds)
+
+
+@pytest.mark.parametrize("op", [op for op in RULED if op.linear], ids=lambda op: op.name)
+def test_parts_of_sums_give_parts_of_sums(op: type[Op]) -> None:
+    """What an op says of itself as linear: of a sum of operands it gives the sum of results."""
+    for case in cases_of(op, f32):
+        g, one, two = graph_of(case.node()), case.arrays(), case.arrays(seed=1)
+        for group in op.linear:
+            moved = [two[i] if i in group else a for i, a in enumerate(one)]
+            total = [
+                np.asarray(a + b) if i in group and a is not None and b is not None else a
+                for i, (a, b) in enumerate(zip(one, two, strict=True))
+            ]
+            (x, y, z) = (
+                interpret_one(g, {f"x{i}": a for i, a in enumerate(arrays) if a is not None})[0]
+                for arrays in (one, moved, total)
+            )
+            np.testing.assert_allclose(x + y, z, rtol=1e-3, atol=1e-4)

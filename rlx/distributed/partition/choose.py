@@ -72,6 +72,7 @@ class _Along:
         self.kinds: dict[Node, dict[Kind, Label]] = {}
         self._candidates()
         self.of: dict[Node, Label] = {}
+        self._local: dict[tuple[Node, Label], float] = {}
         self.bytes: dict[Value, float] = {}
         values = {v for n in problem.nodes for v in (*n.op.present, *n.op.results)}
         for v in values:
@@ -144,6 +145,11 @@ class _Along:
     def local(self, node: Node, label: Label) -> float:
         """What a label costs by itself: a product that all ranks compute alike counts as its
         operations, a fold as its collective."""
+        if (node, label) not in self._local:
+            self._local[node, label] = self._by_itself(node, label)
+        return self._local[node, label]
+
+    def _by_itself(self, node: Node, label: Label) -> float:
         cost = 0.0
         gives = node.gives(label)
         cut = _cuts(label)
@@ -244,7 +250,7 @@ class _Along:
             ends |= set() if v.op is None else {self.problem.node_of[v.op]}
             for node in sorted(ends, key=lambda n: n.op.serial):
                 kinds = [k for k in self.kinds[node] if k != self._kind(node)]
-                changed |= any([self._grow(node, kind) for kind in kinds])
+                changed |= any(self._grow(node, kind) for kind in kinds)
         return changed
 
     def _grow(self, node: Node, kind: Kind) -> bool:

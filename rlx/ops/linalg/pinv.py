@@ -8,6 +8,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -117,6 +118,7 @@ class Lstsq(Op, name="mir.lstsq"):
     b: Value = operand("right-hand sides [..., m, k]")
     rtol: float = attr(doc="singular values of at most this part of the largest one count as 0")
 
+    linear = ((1,),)
     dtypes = TYPES
     samples = (
         sample("4x2xT", "4x2xT", data={0: "dominant", 1: "nonzero"}, rtol=1e-6),
@@ -150,6 +152,11 @@ class Lstsq(Op, name="mir.lstsq"):
             return (np.linalg.pinv(a, rcond=self.rtol) @ b,)
 
         return each_matrix(self, solve, a, b)[0]
+
+    def factors(self) -> Factors:
+        lead = list(range(self.a.rank - 2))
+        b = [*lead, None, "columns"]
+        return Factors(self, [[*lead, None, None], b], [b])
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
         """Those of pinv(a) b."""

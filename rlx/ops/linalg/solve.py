@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
@@ -46,6 +47,7 @@ class Solve(Op, name="mir.solve"):
     b: Value = operand("right-hand sides [..., n, k]")
     transpose: bool = attr(False, "solve with the transpose of a")
 
+    linear = ((1,),)
     dtypes = TYPES
     samples = (
         sample("3x3xT", "3x2xT", data={0: "dominant", 1: "nonzero"}),
@@ -96,6 +98,11 @@ class Solve(Op, name="mir.solve"):
                 raise no_result(self, SINGULAR) from None
 
         return each_matrix(self, solve, a, b)[0]
+
+    def factors(self) -> Factors:
+        lead = list(range(self.a.rank - 2))
+        b = [*lead, None, "columns"]
+        return Factors(self, [[*lead, None, None], b], [b])
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
         """gb = a⁻ᵀ g, ga = -gb Xᵀ."""

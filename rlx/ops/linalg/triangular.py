@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
 from rlx.ops.indexing.index_modes import same_batch
@@ -127,6 +128,7 @@ class TriangularSolve(Op, name="mir.triangular_solve"):
     unit_diagonal: bool = attr(False, "take the diagonal as ones, and do not read it")
     left_side: bool = attr(True, "a X = b; False: X a = b")
 
+    linear = ((1,),)
     dtypes = TYPES
     samples = (
         sample("3x3xT", "3x2xT", data={0: "dominant", 1: "nonzero"}),
@@ -231,6 +233,11 @@ class TriangularSolve(Op, name="mir.triangular_solve"):
             saved.save(result, rhs[-2], rhs[-1])
 
         b.parallel(batch, system)
+
+    def factors(self) -> Factors:
+        lead = list(range(self.a.rank - 2))
+        sides = [None, "columns"] if self.left_side else ["rows", None]
+        return Factors(self, [[*lead, None, None], [*lead, *sides]], [[*lead, *sides]])
 
     def vjp(self, g: Value) -> tuple[Value, Value]:
         """gb = op(a)⁻ᵀ g, ga = -gb Xᵀ within the triangle (Giles 2008)."""

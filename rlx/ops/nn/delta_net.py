@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.op import Array, Cost, bad, operand, optional, sample
 from rlx.ir.value import Value, bytes_of
 from rlx.ops.movement.constant import Constant
@@ -187,6 +188,10 @@ class GatedDeltaNet(Stateful, name="mir.gated_delta_net"):
             return zeros(self.v.shape, self.v.dtype), s
         o = concat(parts, 2)[:, :, :steps] * (1.0 / math.sqrt(n))
         return o.transpose((0, 2, 1, 3)).cast(to=self.v.dtype), s
+
+    def factors(self) -> Factors:
+        given = ["bshn", "bshn", "bshm", "bsh", "bsh", None if self.state is None else "bhnm"]
+        return Factors(self, given, ["bshm", "bhnm"], whole="sn")
 
 
 def _chunks(x: Value, size: int) -> Value:

@@ -8,6 +8,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.op import Array, Cost, bad, operand, optional, sample
 from rlx.ir.value import Value, bytes_of
 from rlx.ops.movement.movement import zeros
@@ -171,3 +172,8 @@ class SelectiveScan(Stateful, name="mir.selective_scan"):
         y = (s[:, 1:] * across(c)).sum(axes=-1)
         y = y if d is None else y + widened(d) * x
         return y.cast(to=self.x.dtype), s[:, -1]
+
+    def factors(self) -> Factors:
+        state = None if self.state is None else "bhn"
+        given = ["bsh", "bsh", "hn", "bsn", "bsn", None if self.d is None else "h", state]
+        return Factors(self, given, ["bsh", "bhn"], whole="sn")

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.factors import Factors
 from rlx.ir.op import Array, attr, bad, operand, optional, sample
 from rlx.ir.value import Value
 from rlx.ops.pointwise.cast import converted
@@ -252,3 +253,7 @@ class QuantizeRows(Scaled, name="mir.quantize_rows"):
         scale = abs(blocks).reduce_max(axes=-1) / 127.0
         divisor = scale.gt(0.0).where(scale, 1.0).reshape([*lead, count, 1])
         return rounded(blocks / divisor, None, i8).reshape(self.x.shape), scale
+
+    def factors(self) -> Factors:
+        rows = [*range(self.x.rank - 1), None]
+        return Factors(self, [rows], [rows, rows])

@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, FaultError, ShapeError, UnsupportedError
+from rlx.ir.factors import Factors
 from rlx.ir.lift import lift
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -102,6 +103,9 @@ class DequantGroupedMatMul(Op, name="mir.dequant_grouped_matmul"):
         size, depth = self.out.type.size, self.x.shape[-1]
         flops = 2 * size * depth if is_known(size) and is_known(depth) else 0
         return Cost(flops, super().cost().bytes)
+
+    def factors(self) -> Factors:
+        return Factors(self, ["mk", "enk", "m"], ["mn"], sums="k", whole="ek")
 
     def vjp(self, g: Value) -> tuple[Value, None, None]:
         return GroupedMatMul.build(g, self._weight(), self.experts), None, None

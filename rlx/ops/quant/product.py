@@ -8,6 +8,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError, UnsupportedError
+from rlx.ir.factors import Factors
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.matmul.contraction import MatMul
@@ -33,6 +34,7 @@ class DequantMatMul(Op, name="mir.dequant_matmul"):
     packed: Value = operand("u8 [N, bytes]")
     scheme: str = attr(doc='a scheme of blocks, such as "q4_k"')
 
+    linear = ((0,),)
     dtypes = FLOATS
     samples = (
         sample("3x64xT", "5x36xu8", scheme="q4_0"),
@@ -86,6 +88,11 @@ class DequantMatMul(Op, name="mir.dequant_matmul"):
         rows, depth = self.out.type.size, self.x.shape[-1]
         flops = 2 * rows * depth if is_known(rows) and is_known(depth) else 0
         return Cost(flops, super().cost().bytes)
+
+    def factors(self) -> Factors:
+        # The depth k is whole: a row of packed blocks is not cut.
+        lead = range(self.x.rank - 1)
+        return Factors(self, [[*lead, "k"], "nk"], [[*lead, "n"]], sums="k", whole="k")
 
     def vjp(self, g: Value) -> tuple[Value, None]:
         return MatMul.build(g, self._weight(self.packed)), None

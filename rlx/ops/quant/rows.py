@@ -8,6 +8,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError, UnsupportedError
+from rlx.ir.factors import Factors
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.matmul.contraction import MatMul
@@ -107,6 +108,11 @@ class DequantMatMulRows(Op, name="mir.dequant_matmul_rows"):
         *lead, depth = q.shape
         blocks = Reshape.build(Cast.build(q, f32), [*lead, depth // ROW_BLOCK, ROW_BLOCK])
         return Reshape.build(blocks * Reshape.build(scales, [*scales.shape, 1]), q.shape)
+
+    def factors(self) -> Factors:
+        lead = range(self.q.rank - 1)
+        given = [[*lead, "k"], [*lead, None], "nk"]
+        return Factors(self, given, [[*lead, "n"]], sums="k", whole="k")
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         q, scales, packed = operands
