@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlx
-from support.mesh_graphs import GRAPHS
+from support.mesh_graphs import GRAPHS, Array
 
 XLA = json.loads((Path(__file__).parent / "fixtures" / "spmd.json").read_text(encoding="utf-8"))
 
@@ -33,3 +33,19 @@ def test_as_few_as_xla_and_as_one_rank(name: str) -> None:
     for found in rlx.distributed.interpret(sharded.graph, case.mesh, own):
         for a, b in zip(found, expected, strict=True):
             assert np.abs(a - b).max() <= 1e-5 * max(np.abs(b).max(), 1e-4 * largest)
+
+
+@pytest.mark.parametrize(
+    "name", ["experts, gradients", "vocabulary, gradients", "llama, sequence parallel"]
+)
+def test_compiled_on_threads(name: str) -> None:
+    case, session = GRAPHS[name](), rlx.Session("cpu")
+    sharded, feeds = rlx.shard(case.graph, case.mesh, case.specs, out=case.out), case.feeds()
+    expected = session.compile(case.graph).run(feeds)
+
+    def run(rank: int) -> list[Array]:
+        return sharded.compile(session).run(feeds)
+
+    for found in rlx.distributed.run_threads(case.mesh, run):
+        for a, b in zip(found, expected, strict=True):
+            assert np.abs(a - b).max() <= 1e-5 * np.abs(b).max()

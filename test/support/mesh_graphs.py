@@ -11,7 +11,7 @@ import rlx
 from rlx import P
 from rlx.ir.value import Value
 
-__all__ = ["GRAPHS", "Annotated"]
+__all__ = ["GRAPHS", "Annotated", "Array"]
 
 Array = np.ndarray[Any, Any]
 
