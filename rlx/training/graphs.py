@@ -29,6 +29,7 @@ from rlx.ir.value import Value
 from rlx.ops.collective.exchange import AxisIndex, Broadcast
 from rlx.ops.movement.movement import zeros
 from rlx.ops.pointwise.cast import widened
+from rlx.ops.rules import carries_derivative
 from rlx.optim import ClipNorm, ClipValue, Optimizer, all_finite, ema
 from rlx.random import fold_in
 from rlx.training.ranks import Ranks
@@ -153,9 +154,7 @@ def gradient_half(plan: Plan) -> Half:
     b = _Builder(plan, "gradients")
     outputs, found = _of_a_batch(b, plan)
     if plan.ranks is not None:
-        means = plan.ranks.means(list(found.values()), cut=bool(plan.zero))
-        found = dict(zip(found, means, strict=True))
-        outputs = [plan.ranks.mean(v) for v in outputs]
+        outputs, found = _means(plan.ranks, outputs, found)
     return _added(b, plan, outputs, found)
 
 
@@ -177,11 +176,25 @@ def mean_half(plan: Plan, types: Mapping[str, TensorType]) -> Half:
     assert plan.ranks is not None
     b = _Builder(plan, "means", {**plan.state(), **types})
     sums, outputs = [b.state(n) for n in types], plan.graph.outputs
-    count = len(outputs)
-    means = plan.ranks.means(sums[:count])
-    own = [m.cast(v.dtype) for v, m in zip(outputs, means, strict=True)]
-    found = plan.ranks.means(sums[count:], cut=bool(plan.zero))
-    return _added(b, plan, own, dict(zip(plan.masters(), found, strict=True)))
+    given = dict(zip(plan.masters(), sums[len(outputs) :], strict=True))
+    wide, found = _means(plan.ranks, sums[: len(outputs)], given)
+    own = [m.cast(v.dtype) for v, m in zip(outputs, wide, strict=True)]
+    return _added(b, plan, own, found)
+
+
+def _means(
+    ranks: Ranks, outputs: Sequence[Value], grads: Mapping[str, Value]
+) -> tuple[list[Value], dict[str, Value]]:
+    """The means over the ranks of the outputs that have one, and of gradients, of which this rank
+    may keep slices. Where all are whole they share meetings."""
+    moving = [widened(v) for v in outputs if carries_derivative(v)]
+    if ranks.zero:
+        means = [*ranks.means(moving), *ranks.means(list(grads.values()), cut=True)]
+    else:
+        means = ranks.means([*moving, *grads.values()])
+    own = iter(means[: len(moving)])
+    found = [next(own).cast(v.dtype) if carries_derivative(v) else v for v in outputs]
+    return found, dict(zip(grads, means[len(moving) :], strict=True))
 
 
 def _of_a_batch(b: _Builder, plan: Plan) -> tuple[list[Value], dict[str, Value]]:

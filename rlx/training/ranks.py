@@ -19,7 +19,6 @@ from rlx.ir.value import Value
 from rlx.ops.collective.all_reduce import AllReduce, ReduceScatter
 from rlx.ops.collective.exchange import AllGather, AllToAll, AxisIndex
 from rlx.ops.indexing.gather import Gather
-from rlx.ops.rules import carries_derivative
 from rlx.ops.sugar import concat
 from rlx.optim import ClipNorm, ClipValue, Optimizer
 from rlx.optim.gradients import sum_of_squares
@@ -103,17 +102,13 @@ class Ranks:
 
     # -- in graphs -------------------------------------------------------------------------
 
-    def mean(self, v: Value) -> Value:
-        """The mean over the ranks of what has one; the rest stays that of the rank."""
-        return AllReduce.build(v, self.axis, "mean") if carries_derivative(v) else v
-
     def means(self, values: Sequence[Value], cut: bool = False) -> list[Value]:
         """The means over the ranks; over the parts, of sums over those of each rank. With ``cut``
         of each the slice of this rank."""
         if self.parts or cut:
             mean = self._own_mean if cut else self._tree_mean
             return _in_buckets(values, self._rows, mean, self._slice if cut else self._whole)
-        return _in_buckets(values, lambda v: v.flatten(), self.mean, _cut)
+        return _in_buckets(values, lambda v: v.flatten(), self._mean, _cut)
 
     def whole(self, slices: Sequence[Value], types: Sequence[TensorType]) -> list[Value]:
         """Tensors of so many types, from the slices that the ranks have."""
@@ -157,6 +152,9 @@ class Ranks:
         missing = length - _size(v.type)
         padded = flat.pad([0], [missing]) if missing else flat
         return padded.reshape((self.axis.ranks, -1))
+
+    def _mean(self, flat: Value) -> Value:
+        return AllReduce.build(flat, self.axis, "mean")
 
     def _own_mean(self, rows: Value) -> Value:
         """The mean of a row over the ranks, each of which gets its own."""

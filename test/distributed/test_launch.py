@@ -180,6 +180,24 @@ except KeyboardInterrupt:
     assert not left(tmp_path)
 
 
+def test_no_rank_outlives_its_launcher(tmp_path: Path) -> None:
+    """Which is killed, and can end none."""
+    (tmp_path / "script.py").write_text(HEAD + "print('ready')\ntime.sleep(100)\n")
+    process = subprocess.Popen(
+        [*LAUNCH, "-n", "2", str(tmp_path / "script.py")],
+        stdout=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert {process.stdout.readline() for _ in range(2)} == {"[0] ready\n", "[1] ready\n"}
+    process.kill()
+    process.wait(60)
+    process.stdout.close()
+    limit = time.monotonic() + 60
+    while left(tmp_path) and time.monotonic() < limit:
+        time.sleep(0.05)
+    assert not left(tmp_path)
+
+
 def test_ranks_that_are_killed_go_on_with_the_same_losses() -> None:
     """By ``rlx launch --restarts``; the tool sees that they are named, and that none is left."""
     assert kill_ranks(["--rounds", "1", "--steps", "12", "--seed", "1"]) == 0
