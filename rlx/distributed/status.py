@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import mmap
+import os
 import signal
 import struct
 import sys
@@ -27,10 +28,13 @@ def note_step(step: int) -> None:
         path = knobs.status.get()
         if not path:
             return
-        with open(path, "w+b") as f:
-            f.write(_STEP.pack(0))
-            f.flush()
-            _shared.append(mmap.mmap(f.fileno(), _STEP.size))
+        fd = os.open(path, os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            # Never cut: a process that this one has started may have the same file.
+            os.ftruncate(fd, _STEP.size)
+            _shared.append(mmap.mmap(fd, _STEP.size))
+        finally:
+            os.close(fd)
     _STEP.pack_into(_shared[0], 0, step)
 
 
