@@ -28,7 +28,7 @@ def main() -> None:
         session = runtime.InferenceSession(
             cases.model_of(case).SerializeToString(), providers=["CPUExecutionProvider"]
         )
-        feeds = {f"x{i}": a for i, a in enumerate(case.operands) if a is not None}
+        feeds = cases.feeds_of(case)
         for i, a in enumerate(session.run(None, feeds)):
             found[f"{name}/{i}"] = np.asarray(a)
     path = ROOT / "test" / "frontends" / "fixtures" / "contrib.npz"

@@ -39,7 +39,7 @@ def traced(op: Any, sample: Any) -> tuple[Any, list[Any], list[Any]]:
     import torch
     from torch.fx.experimental.proxy_tensor import make_fx
 
-    from rlx.frontends.torch.export import decompositions
+    from rlx.frontends.torch.export import core_table
 
     pytree = torch.utils._pytree
     leaves, spec = pytree.tree_flatten((sample.input, sample.args, sample.kwargs))
@@ -56,7 +56,7 @@ def traced(op: Any, sample: Any) -> tuple[Any, list[Any], list[Any]]:
     expected = run(*[t.clone() for t in operands])
     how: Any = {"tracing_mode": "fake", "_allow_non_fake_inputs": True}
     pure = torch.func.functionalize(run, remove="mutations_and_views")
-    graph = make_fx(pure, decomposition_table=decompositions(), **how)(*operands)
+    graph = make_fx(pure, decomposition_table=core_table(), **how)(*operands)
     pure = torch.func.functionalize(graph, remove="mutations_and_views")
     return make_fx(pure, **how)(*operands), operands, expected
 

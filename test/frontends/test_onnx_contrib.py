@@ -12,7 +12,7 @@ pytest.importorskip("onnx")
 
 import rlx
 from rlx.errors import ModelError, RlxError, ShapeError, UnsupportedError
-from support.contrib_cases import CASES, Case, model_of
+from support.contrib_cases import CASES, Case, feeds_of, model_of
 
 Array = np.ndarray[Any, Any]
 
@@ -24,7 +24,7 @@ def test_a_node_is_what_onnx_runtime_says(name: str) -> None:
     """Integers may be one apart, where a rounding falls on a tie."""
     case = CASES[name]
     g = rlx.from_onnx(model_of(case))
-    feeds = {f"x{i}": a for i, a in enumerate(case.operands) if a is not None}
+    feeds = feeds_of(case)
     found = [np.asarray(a) for a in rlx.interpret(g, feeds)]
     assert len(found) == case.results
     for i, a in enumerate(found):
@@ -42,6 +42,11 @@ _T = np.ones((8, 2), np.float32)
 _P = np.zeros((1, 3), np.int64)
 _HEADS: dict[str, Any] = {"num_heads": 2}
 
+_K, _PAST = np.ones((1, 3, 4), np.float32), np.ones((1, 1, 2, 4), np.float32)
+_L, _N = np.array([2], np.int32), np.array(3, np.int32)
+_Q = (_X, _K, _K, None, None, _L, _N, None, None)
+_GROUPED: dict[str, Any] = {"num_heads": 2, "kv_num_heads": 1}
+
 REFUSED: dict[str, tuple[Case, type[RlxError], str]] = {
     "too few": (Case("FusedMatMul", (_A,), 1, {}), ModelError, "has 1 inputs, expected 2 to 2"),
     "batch axes": (Case("FusedMatMul", (_A, _B), 1, {"transBatchA": 1}), UnsupportedError,
@@ -56,6 +61,14 @@ REFUSED: dict[str, tuple[Case, type[RlxError], str]] = {
               "does not hold 3 heads"),
     "packed heads": (Case("MultiHeadAttention", (_X,), 1, _HEADS), UnsupportedError,
                      "give them apart"),
+    "a sink": (Case("GroupQueryAttention", (*_Q, *[None] * 3, _T), 1, _GROUPED), UnsupportedError,
+               "it has sinks"),
+    "values alone": (Case("GroupQueryAttention", (_X, None, _X, None, None, _L, _N), 1, _GROUPED),
+                     ModelError, "one of its pasts is not given"),
+    "no total": (Case("GroupQueryAttention", (_X, _K, _K, _PAST, _PAST, _L), 1, _GROUPED),
+                 ModelError, "its total length is not given"),
+    "no angles": (Case("GroupQueryAttention", _Q[:7], 1, {**_GROUPED, "do_rotary": 1}), ModelError,
+                  "cosines or sines are not given"),
     "scores": (Case("MultiHeadAttention", (_X, _X, _X), 4, _HEADS), UnsupportedError,
                "the scores are a result"),
     "widths": (Case("MultiHeadAttention", (_X, _X, _X[..., :4]), 1, _HEADS), UnsupportedError,
@@ -86,5 +99,5 @@ def test_refusals(name: str) -> None:
 
 
 def test_an_op_type_of_the_domain_without_a_row_is_missing() -> None:
-    with pytest.raises(UnsupportedError, match=r"com\.microsoft\.GroupQueryAttention x 1"):
-        rlx.from_onnx(model_of(Case("GroupQueryAttention", (_X, _X, _X), 1, _HEADS)))
+    with pytest.raises(UnsupportedError, match=r"com\.microsoft\.SparseAttention x 1"):
+        rlx.from_onnx(model_of(Case("SparseAttention", (_X, _X, _X), 1, _HEADS)))

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import numpy as np
-from onnx import ModelProto, helper
+from onnx import ModelProto, helper, numpy_helper
 from onnx.helper import np_dtype_to_tensor_dtype
 
-__all__ = ["CASES", "Case", "model_of"]
+__all__ = ["CASES", "Case", "feeds_of", "model_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -24,9 +24,20 @@ class Case(NamedTuple):
     domain: str = "com.microsoft"
 
 
+def _named(case: Case, *, literal: bool) -> dict[str, Array]:
+    """The operands that are inputs, or those that the model holds: integers without dims."""
+    named = {f"x{i}": a for i, a in enumerate(case.operands) if a is not None}
+    return {n: a for n, a in named.items() if literal == (a.dtype == np.int32 and not a.shape)}
+
+
+def feeds_of(case: Case) -> dict[str, Array]:
+    """The inputs of a model of the node."""
+    return _named(case, literal=False)
+
+
 def model_of(case: Case) -> ModelProto:
     """A model of the one node."""
-    named = [(f"x{i}", a) for i, a in enumerate(case.operands) if a is not None]
+    named = feeds_of(case).items()
     inputs = [
         helper.make_tensor_value_info(n, np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in named
@@ -38,7 +49,8 @@ def model_of(case: Case) -> ModelProto:
     skipped = case.op.startswith("Skip") and case.results == 2
     listed = [results[0], "", "", results[1]] if skipped else results
     node = helper.make_node(case.op, names, listed, domain=case.domain, **case.attributes)
-    graph = helper.make_graph([node], case.op, inputs, outputs)
+    held = [numpy_helper.from_array(a, n) for n, a in _named(case, literal=True).items()]
+    graph = helper.make_graph([node], case.op, inputs, outputs, held)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
@@ -70,6 +82,19 @@ _MASK = np.array([[1, 1, 1, 0], [1, 1, 0, 0]], np.int32)
 _HEADS: dict[str, Any] = {"num_heads": 2}
 _COS = np.cos(np.outer(np.arange(8), [1.0, 0.1])).astype(np.float32)
 _SIN = np.sin(np.outer(np.arange(8), [1.0, 0.1])).astype(np.float32)
+
+_GROUPS: dict[str, Any] = {"num_heads": 4, "kv_num_heads": 2}
+_ANGLES = np.arange(8)[:, None] / 10.0 ** np.linspace(0, 2, 8)
+_TURN = np.cos(_ANGLES).astype(np.float32), np.sin(_ANGLES).astype(np.float32)
+
+
+def _lengths(*last: int) -> Array:
+    return np.array(last, np.int32)
+
+
+def _total(n: int) -> Array:
+    return np.array(n, np.int32)
+
 
 CASES: dict[str, Case] = {
     "matmul": Case("FusedMatMul", (_f(2, 4, 3), _f(2, 5, 4)), 1,
@@ -133,4 +158,22 @@ CASES: dict[str, Case] = {
                    {"K": 64, "N": 5, "bits": 8, "block_size": 32}),
     "2 bits": Case("MatMulNBits", (_f(3, 64), _codes(6, 2, 8), _f(12), _codes(6)), 1,
                    {"K": 64, "N": 6, "bits": 2, "block_size": 32}),
+    "grouped heads": Case("GroupQueryAttention", (
+        _f(2, 3, 64), _f(2, 3, 32), _f(2, 3, 32), None, None, _lengths(2, 2), _total(3)), 1,
+        _GROUPS),
+    "grouped heads in one": Case("GroupQueryAttention", (
+        _f(2, 3, 128), None, None, None, None, _lengths(2, 2), _total(3), _TURN[0], _TURN[1]), 3,
+        {**_GROUPS, "do_rotary": 1, "softcap": 2.0}),
+    "grouped heads with a past": Case("GroupQueryAttention", (
+        _f(2, 1, 64), _f(2, 1, 32), _f(2, 1, 32), _f(2, 2, 4, 16), _f(2, 2, 4, 16), _lengths(4, 4),
+        _total(5), _TURN[0], _TURN[1]), 3, {**_GROUPS, "do_rotary": 1, "rotary_interleaved": 1}),
+    "grouped heads with pasts in a buffer": Case("GroupQueryAttention", (
+        _f(2, 1, 64), _f(2, 1, 32), _f(2, 1, 32), _f(2, 2, 6, 16), _f(2, 2, 6, 16), _lengths(4, 2),
+        _total(5), _TURN[0], _TURN[1]), 3, {**_GROUPS, "do_rotary": 1}),
+    "grouped heads in a window": Case("GroupQueryAttention", (
+        _f(2, 5, 64), _f(2, 5, 32), _f(2, 5, 32), None, None, _lengths(4, 4), _total(5)), 1,
+        {**_GROUPS, "local_window_size": 2, "scale": 0.3}),
+    "grouped heads in a window over a past": Case("GroupQueryAttention", (
+        _f(1, 1, 64), _f(1, 1, 32), _f(1, 1, 32), _f(1, 2, 4, 16), _f(1, 2, 4, 16), _lengths(4),
+        _total(5)), 3, {**_GROUPS, "local_window_size": 3}),
 }  # fmt: skip

@@ -11,6 +11,7 @@ from rlx.errors import ModelError, ShapeError, UnsupportedError
 from rlx.frontends.common.values import constant, scalar, size_value
 from rlx.frontends.onnx.node import Node, Result, Row, Rows
 from rlx.frontends.onnx.rows import contraction, window
+from rlx.frontends.onnx.rows.grouped_attention import group_query, joined, rotated
 from rlx.frontends.onnx.rows.quantization import rounded
 from rlx.ir.value import Value
 from rlx.ops.matmul.contraction import MatMul
@@ -240,12 +241,6 @@ def _split(x: Value, heads: int) -> Value:
     return x.reshape([batch, length, heads, width // heads]).transpose([0, 2, 1, 3])
 
 
-def _joined(x: Value) -> Value:
-    batch, heads, length, width = x.shape
-    assert isinstance(heads, int) and isinstance(width, int), "they were split"
-    return x.transpose([0, 2, 1, 3]).reshape([batch, length, heads * width])
-
-
 def _hidden(n: Node, mask: Value | None, keys: Any, q: Value) -> Value | None:
     """What a mask of keys adds to scores: [B, keys], 0 for hidden ones, or [B] lengths."""
     least = n.attr("mask_filter_value", -10000.0)
@@ -271,7 +266,7 @@ def _attended(n: Node, q: Value, k: Value, v: Value, biases: list[Value | None])
         bias = b if bias is None else bias if b is None else bias + b
     scale = n.attr("scale", 0.0) or None
     kind = "none" if bias is None else "bias"
-    return _joined(Attention.build(q, k, v, bias, mask_kind=kind, layout="bhsd", scale=scale))
+    return joined(Attention.build(q, k, v, bias, mask_kind=kind, layout="bhsd", scale=scale))
 
 
 def multi_head(n: Node) -> list[Result]:
@@ -327,19 +322,8 @@ def turned(n: Node) -> Value:
     if places.type.size == 1 and places.rank == 1:
         places = places.cast(i64) + Iota((1, x.shape[2]), 1, i64).out
     c, s = (t.gather(places, axis=0).unsqueeze(1) for t in (cos, sin))
-    end = part or 2 * half
-    rest = x[..., end:]
-    shape = list(x.shape[:-1])
-    if n.attr("interleaved", 0):
-        pairs = x[..., :end].reshape([*shape, half, 2])
-        a, b = pairs[..., 0], pairs[..., 1]
-        both = [(a * c - b * s).unsqueeze(-1), (b * c + a * s).unsqueeze(-1)]
-        out = concat(both, -1).reshape([*shape, end])
-    else:
-        a, b = x[..., :half], x[..., half:end]
-        out = concat([a * c - b * s, b * c + a * s], -1)
-    out = concat([out, rest], -1) if end < x.type.static_shape[-1] else out
-    return _joined(out) if flat else out
+    out = rotated(x, c, s, part or 2 * half, bool(n.attr("interleaved", 0)))
+    return joined(out) if flat else out
 
 
 ROWS: Rows = {
@@ -358,7 +342,7 @@ ROWS: Rows = {
         "SkipLayerNormalization": (3, 5, skipped(LayerNorm, 1e-12)),
         "SkipSimplifiedLayerNormalization": (3, 4, skipped(RmsNorm, 1e-12)),
         "MultiHeadAttention": (1, 8, multi_head), "Attention": (2, 6, packed),
-        "RotaryEmbedding": (4, 4, turned),
+        "RotaryEmbedding": (4, 4, turned), "GroupQueryAttention": (1, 14, group_query),
     }.items()},
     "SimplifiedLayerNormalization": taking(2, 2, simplified),
 }  # fmt: skip
