@@ -428,6 +428,12 @@ depends on data; along a symbolic dim, reductions by a region of several ops (`a
 that do not hold all elements up to each, and steps that are sizes. `lax.scan`, `fori_loop`,
 `while_loop` and `cond` are read; a loop that counts becomes a scan, so that it has a derivative.
 
+Of the specification these ops have no row: collectives (`all_gather`, `all_reduce`, `all_to_all`,
+`collective_broadcast`, `collective_permute`, `reduce_scatter`), tokens and transfers (`after_all`,
+`create_token`, `infeed`, `outfeed`, `recv`, `send`, `async_start`, `async_done`), random numbers
+whose bits are the machine's (`rng`, `rng_bit_generator`; `jax.random` uses neither), quantized
+types (`uniform_quantize`, `uniform_dequantize`), `dynamic_conv` and `set_dimension_size`.
+
 ## Ops
 
 Those below have a row. To add one, write a function with `@row` into a file of

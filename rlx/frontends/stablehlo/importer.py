@@ -32,15 +32,9 @@ from rlx.types import Dim, DType, TensorType
 __all__ = ["Importer"]
 
 for _part in (
-    "control",
-    "custom",
-    "dynamic",
-    "elementwise",
-    "indexing",
-    "movement",
-    "products",
+    "composed", "control", "custom", "dynamic", "elementwise", "indexing", "movement", "products",
     "reductions",
-):
+):  # fmt: skip
     importlib.import_module(f"rlx.frontends.stablehlo.rows.{_part}")
 
 _ENDS = ("return", "func.return")
