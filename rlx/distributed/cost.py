@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from math import ceil, isfinite, log2
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from rlx.base.mesh import Mesh
 from rlx.base.units import bytes_text
@@ -20,7 +20,9 @@ from rlx.ir.builders import located, public
 from rlx.ir.factors import Factors
 from rlx.ir.op import Op
 from rlx.ir.value import bytes_of
-from rlx.roofline import Roofline
+
+if TYPE_CHECKING:
+    from rlx.roofline import Roofline
 
 __all__ = ["Cost", "Network", "cost", "fitted"]
 

@@ -23,7 +23,7 @@ from rlx.base.gc_pause import importing
 from rlx.base.giving_way import GaveWayError, giving_way
 from rlx.base.process import lock_of
 from rlx.errors import RlxError
-from rlx.ir.graph import Graph, symbols_of
+from rlx.ir.graph import Graph, symbols_of, with_bodies
 from rlx.lowering.locations import Places
 from rlx.lowering.report import print_reports
 from rlx.runtime.artifact import Artifact
@@ -70,6 +70,8 @@ class Variants(SizedVariants):
         what = f"the graph {graph.name!r}"
         super().__init__(symbols_of(leaves), what, code, options.donate)
         self._source = VariantSource(graph, target, options, make_target)
+        # Ranks that meet run the same variants: no rank gets one at a time of its own.
+        self._meets = any(op.meets for op in with_bodies(graph.nodes()))
         self._lock = lock_of(self)  # of making variants
         self._calls: deque[int] = deque()  # the processes of calls that wait for it
         self._refused = False  # the graph cannot be compiled with symbols
@@ -198,7 +200,9 @@ class Variants(SizedVariants):
     def _served(self, variant: SizedVariant, sizes: tuple[int, ...]) -> None:
         variant.last = next(self._numbers)
         process = os.getpid()
-        if self._asked == process:  # a child of a fork has nothing of what its parent asked for
+        if (
+            self._meets or self._asked == process
+        ):  # a child of a fork has nothing of what its parent asked for
             return
         general = not variant.general
         wanted = not any(v.general for v in self.found) if general else self._gains

@@ -12,6 +12,7 @@ import rlx
 from rlx import P
 from rlx.distributed import Sharded, run_threads
 from rlx.errors import RlxError
+from rlx.runtime.background import waited
 
 TOKENS, MODEL = 8, 64
 Feeds = dict[str, np.ndarray]
@@ -178,6 +179,25 @@ def test_a_symbolic_size_is_that_of_a_rank() -> None:
                 close(a, b)
     with pytest.raises(RlxError, match="no multiple of 2"):
         sharded.parts({"x": np.ones((3, 8), np.float32)}, 0)
+
+
+def test_all_ranks_run_the_same_variant_of_sizes() -> None:
+    """One that a rank gets while others still run another would be another program to them."""
+    g = rlx.Graph("sizes")
+    g.set_outputs((g.input("x", ["n", 8]) @ g.input("w", [8, 4])).sum())
+    sharded = rlx.shard(g, rlx.Mesh(data=2), {"x": P("data")})
+
+    def run(rank: int) -> list[int]:
+        f, w, found = sharded.compile(rlx.Session("cpu")), np.ones((8, 4), np.float32), list[int]()
+        for rows in (2, 6):
+            (total,) = f.run({"x": np.ones((rows, 8), np.float32), "w": w})
+            assert total == 32 * rows
+            waited()
+            found.append(len(f.compiled.variants))
+        return found
+
+    # Nothing follows in the background: a call makes what it needs.
+    assert run_threads(sharded.mesh, run) == [[1, 2]] * 2
 
 
 def test_reductions_that_are_no_sums() -> None:

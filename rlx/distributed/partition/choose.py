@@ -39,6 +39,8 @@ SPARED, ZEROED = 1e-3, 1e-2
 becomes zeros on all ranks but the first, to be a part of a sum."""
 SWEEPS, REGION = 12, 64
 """How often labels are gone through at most, and how many are changed together."""
+ALONE = 1e9
+"""Bytes that a product counts as which all ranks compute, and could share."""
 REFUSED = 1e15
 """Bytes that a gather counts as which ``strict`` refuses: it is put in where nothing else does."""
 
@@ -160,7 +162,7 @@ class _Along:
         if cut or not any(map(_cuts, self.labels[node])):
             return cost
         if node.multiplies:
-            cost += _operations(node) * (1 - 1 / self.n)
+            cost += ALONE + _operations(node)
         cost += SPARED * sum(self.bytes[r] for r in node.op.results)
         return cost
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, FaultError, GraphError, RlxError, ShapeError
+from rlx.ir.factors import Factor, Factors, Parts
 from rlx.ir.op import Array, Bad, Cost, Op, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
@@ -243,6 +244,19 @@ class PagedAttention(Op, name="mir.paged_attention"):
         out = (weights @ v.transpose((0, 2, 1, 3))).reshape(self.q.shape)
         known = (self.positions >= 0).reshape((t, 1)).expand(out.shape)
         return known.where(out, 0.0)
+
+    def factors(self) -> Factors:
+        q, cache = ["t", ("h", "g", "d")], [None, ("h", "d")]
+        heads, kv = self.num_heads, self.kv_heads
+        sizes: dict[Factor, Dim] = {"h": kv, "g": heads // kv, "d": self.q.shape[1] // heads}
+        given = [q, cache, cache, [None, None], ["t"], ["t"]]
+        # A sum over d, so that it counts as a product.
+        return Factors(self, given, [q], sums="d", whole="d", sizes=sizes)
+
+    def on_parts(self, operands: Sequence[Value | None], parts: Parts) -> Sequence[Value]:
+        kv = static(parts.length("h"))
+        heads = kv * static(parts.length("g"))
+        return self.with_operands(operands, num_heads=heads, kv_heads=kv).results
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         """The new axis is folded into the rows, whose caches and tables lie one after another."""
