@@ -192,7 +192,7 @@ def _joined(
         low, high = max(first, begin), min(last, end)
         if low >= high:
             continue
-        held = file.get(name)
+        held = file[name] if name in file else None  # noqa: SIM401  # get would raise
         if held is None or (held.dtype, held.shape) != (out.dtype, (last - first,)):
             what = "is not there" if held is None else f"is {held.dtype}{list(held.shape)}"
             raise CheckpointError(
