@@ -237,6 +237,7 @@ ids, mask = np.zeros(4, np.int64), np.ones((4, 2), np.float32)
 g.set_outputs(g.input("ids", [4], "i64").cast("f32").expand([2, 4]) @ g.input("mask", [4, 2]))
 compiled = rlx.Session("cpu").compile(g)
 """,
+    "ane": "",
     "mlx": "",
     "tpu": "",
     "view": """

@@ -26,7 +26,7 @@ KNOWN = {
     "rocm": Known("ROCm", ("hip", "amd")),
     "mlx": Known("MLX", needs="it needs MLX (rlx[mlx])"),
     "metal": Known("Metal", ("mtl",)),
-    "ane": Known("ANE", ("neural-engine",), "this build has no driver for it"),
+    "ane": Known("ANE", ("neural-engine",), "it needs a Mac and coremltools (rlx[ane])"),
     "gpu": Known("GPU (wgpu)", ("wgpu",)),
     "vulkan": Known("Vulkan", ("vk",)),
     "opencl": Known("OpenCL", ("cl",)),

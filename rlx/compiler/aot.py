@@ -74,7 +74,14 @@ def compile_artifact(
 
     first, *others = map(compiled, order)
     variants = (*first.variants, *(v for other in others for v in other.variants))
-    return replace(first, variants=variants, values=values)
+    extras = {
+        f"{v.features}/{name}": data
+        for t, v in zip(order, variants, strict=False)
+        if t.system is not None
+        for code in v.objects.values()
+        for name, data in t.system.ahead(code).items()
+    }
+    return replace(first, variants=variants, values=values, extras={**first.extras, **extras})
 
 
 def _ordered(names: Sequence[str]) -> list[Target]:

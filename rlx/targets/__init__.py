@@ -38,6 +38,7 @@ TARGETS = {
     "webgpu": "rlx.targets.webgpu",
     "tpu": "rlx.targets.tpu",
     "mlx": "rlx.targets.mlx",
+    "ane": "rlx.targets.ane",
 }
 """The package of each target."""
 

@@ -25,7 +25,7 @@ def missed(seen: Iterable[raise_sites.Site]) -> list[str]:
 def files_of_absent_drivers() -> set[str]:
     """The files of drivers that find no device here, and have no stand-in, of Triton's compiler
     where it is not installed, of what reads PyTorch's modules where that is not, and of what
-    writes for MLX: nothing reaches them."""
+    writes for MLX and Core ML: nothing reaches them."""
     # Imported here: conftest imports this module before it notes what the package raises.
     from rlx.targets import triton
     from rlx.targets.gpu import drivers
@@ -36,8 +36,11 @@ def files_of_absent_drivers() -> set[str]:
         folder = raise_sites.PACKAGE / "frontends" / "torch"
         own = [p for p in folder.glob("*.py") if p.name not in ("__init__.py", "node.py")]
         away |= {str(p.relative_to(raise_sites.PACKAGE.parent)) for p in own}
-    if find_spec("mlx") is None:
-        away.add("rlx/targets/mlx/words.py")
+    away |= {
+        f"rlx/targets/{target}/words.py"
+        for target, package in (("mlx", "mlx"), ("ane", "coremltools"))
+        if find_spec(package) is None
+    }
     if not triton.usable(triton.installed()):
         away |= {f"rlx/targets/triton/{name}.py" for name in ("compile", "process")}
     for api in SOFTWARE:

@@ -15,8 +15,10 @@ from rlx.errors import FaultError, IRError, UnsupportedError
 from rlx.runtime.devices.gpu_program import DeviceVariant
 from rlx.targets import find_target
 from rlx.targets.base import check_kernels
+from rlx.targets.graph.tensor import Tensor
+from rlx.targets.graph.whole import Refused, Whole
 from rlx.tools.opt import main
-from rlx.types import f32
+from rlx.types import f32, f64, i32
 from support.graph_conformance import cases_for, conforms
 from support.samples import op_classes
 from support.whole import STANDS, Stood, by_interpreter
@@ -112,10 +114,32 @@ def test_all_that_is_refused_is_said_at_once() -> None:
     said = e.value.message
     assert said.startswith("tpu:v6e does not run: mir.qr x 1 (first at ")
     assert "mir.eigvalsh x 1" in said and "mir.eigh x 1" in said and "mir.exp" not in said
+    inner = rlx.Graph("inner")
+    y = inner.input("x", [3, 3])
+    inner.set_outputs([rlx.cond(y.sum().gt(0.0), y.eigvalsh, lambda: y.sum(0))])
+    with pytest.raises(UnsupportedError, match=r"control.cond x 1 .*: an op in its body is"):
+        rlx.compile_artifact(inner, "tpu")
     large = rlx.Graph("large")
     large.set_outputs([large.input("x", [65, 65]).cholesky()])
     with pytest.raises(UnsupportedError, match=r"mir.cholesky.* a matrix of 65 rows"):
         rlx.compile_artifact(large, "tpu")
+
+
+def test_a_word_that_a_system_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    k = Whole(find_target("mlx").kernels)
+    with pytest.raises(Refused, match="it computes in f64: MLX has none"):
+        k.cast(Tensor(k, None, i32, ()), f64)
+    with pytest.raises(Refused, match="there is no control flow"):
+        k.control(None, [], {})
+
+    def refuses(asked: object, stage: str) -> bytes:
+        raise Refused("an argument")
+
+    g = rlx.Graph("one")
+    g.set_outputs([g.input("x", [2]).exp()])
+    monkeypatch.setattr("rlx.targets.tpu.emit.Tpu.write", lambda self, *given: refuses(*given))
+    with pytest.raises(UnsupportedError, match="tpu:v5e does not run: an argument"):
+        rlx.compile_artifact(g, "tpu")
 
 
 def test_an_artifact_holds_a_portable_program(tmp_path: Path) -> None:
@@ -124,6 +148,8 @@ def test_an_artifact_holds_a_portable_program(tmp_path: Path) -> None:
     made = rlx.compile_artifact(g, "tpu:v5p", params={"w": np.ones((3, 4), "f4")})
     made.save(tmp_path / "mlp.rlx")
     read = rlx.Artifact.load(tmp_path / "mlp.rlx")
+    report = read.extras["v5p/report"].decode()
+    assert report.startswith('{"generation": "v5p"') or "not compiled for v5p: it needs" in report
     (variant,) = read.variants
     assert isinstance(variant, DeviceVariant)
     assert (read.target, variant.features) == ("tpu", "v5p")

@@ -77,7 +77,10 @@ class WholeProgram:
         arguments = tuple((name, dtype(dt), shape) for name, dt, shape in names)
         outputs = tuple(name for name, _, _ in self.outputs)
         asked = Asked("rlx", self.target.kernels, arguments, self._walk, outputs)
-        return self.system.write(asked, stage)
+        try:
+            return self.system.write(asked, stage)
+        except Refused as e:  # of an argument or an output
+            raise UnsupportedError(f"{self.target.spec} does not run: {e}") from None
 
     def _walk(self, k: Whole, arguments: Sequence[Tensor]) -> list[Tensor]:
         self.refused, self.counts, self.sites = {}, Counter(), []

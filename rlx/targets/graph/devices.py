@@ -15,7 +15,11 @@ if TYPE_CHECKING:
 
 __all__ = ["DEVICES", "WholeDriver", "is_software", "missing", "shared_driver"]
 
-DEVICES = {"tpu": "rlx.targets.tpu.launch", "mlx": "rlx.targets.mlx.launch"}
+DEVICES = {
+    "tpu": "rlx.targets.tpu.launch",
+    "mlx": "rlx.targets.mlx.launch",
+    "ane": "rlx.targets.ane.launch",
+}
 """The module of each: ``missing()`` says why it is not here, ``open_driver()`` gives its driver,
 and ``software()`` says whether it is the processor."""
 

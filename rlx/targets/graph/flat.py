@@ -7,7 +7,7 @@ from math import prod
 from rlx.targets.graph.tensor import Tensor
 from rlx.targets.graph.whole import Whole
 
-__all__ = ["gathered", "in_rows", "rows_back", "rows_of"]
+__all__ = ["gathered", "in_rows", "rows_back", "rows_of", "update_rows"]
 
 
 def _order(rank: int, axis: int, lead: int) -> list[int]:
@@ -36,6 +36,18 @@ def in_rows(k: Whole, indices: Tensor, count: int, lead: int) -> Tensor:
         own = k.reshape(own, (*indices.shape[:lead], *[1] * (indices.rank - lead)))
         indices = indices + own
     return k.reshape(indices, (prod(indices.shape),))
+
+
+def update_rows(k: Whole, updates: Tensor, axis: int, lead: int, middle: int) -> Tensor:
+    """The updates of a scatter as rows, in the order of ``in_rows``; ``middle`` of their axes are
+    those of the indices behind the batch."""
+    order = [
+        *range(lead), *range(axis, axis + middle), *range(lead, axis),
+        *range(axis + middle, updates.rank),
+    ]  # fmt: skip
+    moved = k.transpose(updates, order)
+    at = lead + middle
+    return k.reshape(moved, (prod(moved.shape[:at]), prod(moved.shape[at:])))
 
 
 def gathered(k: Whole, rows: Tensor, t: Tensor, indices: Tensor, axis: int, lead: int) -> Tensor:

@@ -66,6 +66,25 @@ def _atan(x: Tensor) -> Tensor:
     return x.k.atan2(x, 1.0)
 
 
+def _atan2(y: Tensor, x: Tensor) -> Tensor:
+    """By the arc tangent of the smaller over the larger size: 45 degrees for two infinities."""
+    k, a, b = y.k, y.k.abs(x), y.k.abs(y)
+    steep, both = b > a, k.compare("eq", a, b)
+    large = k.select(steep, b, a)
+    ratio = k.select(steep, a, b) / k.select(k.compare("eq", large, 0.0), 1.0, large)
+    acute = k.atan(k.select(both & (large > 0.0), 1.0, ratio))
+    acute = k.select(steep, math.pi / 2 - acute, acute)
+    wide = k.select(_negative(x), math.pi - acute, acute)
+    return k.select(_negative(y), -wide, wide)
+
+
+def _negative(x: Tensor) -> Tensor:
+    """Whether the sign is set, of zeros too: one over them is infinite."""
+    k = x.k
+    zero = k.compare("eq", x, 0.0)
+    return (x < 0.0) | (zero & (1.0 / k.select(zero, x, 1.0) < 0.0))
+
+
 def _tan(x: Tensor) -> Tensor:
     return x.k.sin(x) / x.k.cos(x)
 
@@ -112,7 +131,7 @@ def _sigmoid(x: Tensor) -> Tensor:
 
 FUNCTIONS: Mapping[str, Callable[..., Tensor]] = {
     "exp2": _exp2, "log2": _log2, "sinh": _sinh, "cosh": _cosh, "asin": _asin, "acos": _acos,
-    "atan": _atan, "tan": _tan, "asinh": _asinh, "acosh": _acosh, "atanh": _atanh, "erf": _erf,
-    "gelu": _gelu, "sigmoid": _sigmoid,
+    "atan": _atan, "atan2": _atan2, "tan": _tan, "asinh": _asinh, "acosh": _acosh,
+    "atanh": _atanh, "erf": _erf, "gelu": _gelu, "sigmoid": _sigmoid,
 }  # fmt: skip
 """By the names that formulas have for them, of functions that a system may lack."""

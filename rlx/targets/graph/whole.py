@@ -1,6 +1,6 @@
 """What formulas and rows ask of a system whose values are whole tensors.
 
-A system is a subclass with some twenty words: those that end in ``NotImplementedError`` here. What
+A system is a subclass with some twenty words: those that are only declared here. What
 can be said with these is said once, below them. A word that a system lacks for some element type
 or size raises ``Refused``, which the walk over the graph collects for all ops.
 """
@@ -21,6 +21,8 @@ __all__ = ["Body", "Refused", "Whole", "compute_type", "value_of"]
 
 Array = np.ndarray[Any, Any]
 
+
+_OWN = "the system says this word"
 
 Body: TypeAlias = "Callable[[Whole, Sequence[Tensor]], list[Tensor]]"
 """Writes a body of a control op on its arguments."""
@@ -56,89 +58,89 @@ class Whole:
         self, verb: str, operands: Sequence[Tensor], dt: DType, shape: tuple[int, ...]
     ) -> Tensor:
         """A pointwise op of operands of one shape: "add", "lt", "select", "exp" and so on."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def literal(self, value: Number, dt: DType, shape: tuple[int, ...] = ()) -> Tensor:
         """A number in every place."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def array(self, a: Array, dt: DType) -> Tensor:
         """The elements of an array."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def broadcast(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
         """A tensor of the rank of ``shape``, repeated along its axes of one element."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def converted(self, t: Tensor, dt: DType) -> Tensor:
         """The nearest value in another type, or toward 0 in one of integers, which holds it; from
         integer to integer the low bits. No bool is made by it, and no complex number."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def bitcast(self, t: Tensor, dt: DType) -> Tensor:
         """The same bits as another type of the same width."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def reshaped(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
         """The same elements in row-major order."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def transposed(self, t: Tensor, perm: Sequence[int]) -> Tensor:
         """Axis i of the result is axis ``perm[i]``."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def sliced(
         self, t: Tensor, starts: Sequence[int], ends: Sequence[int], steps: Sequence[int]
     ) -> Tensor:
         """The elements from starts to before ends, in steps of 1 or more."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def flipped(self, t: Tensor, axes: Sequence[int]) -> Tensor:
         """The order along axes turned around."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def padded(self, t: Tensor, fill: Tensor, low: Sequence[int], high: Sequence[int]) -> Tensor:
         """So many places of a scalar before and after the elements, 0 or more."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def joined(self, parts: Sequence[Tensor], axis: int) -> Tensor:
         """Tensors one after the other along an axis."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def iota(self, shape: tuple[int, ...], axis: int, dt: DType) -> Tensor:
         """In every place its index along an axis."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def folded(self, verb: str, t: Tensor, axes: Sequence[int]) -> Tensor:
         """Elements along axes by "add", "mul", "max", "min" ("max" and "min" of bools are "or" and
         "and"), without the axes, none of which is empty."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def product(self, a: Tensor, b: Tensor) -> Tensor:
         """Matrices [..., M, K] and [..., K, N] with equal leading axes; 16-bit floats give f32."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def correlated(
         self, x: Tensor, w: Tensor, stride: Sequence[int], low: Sequence[int], high: Sequence[int],
         dilation: Sequence[int], groups: int,
     ) -> Tensor:  # fmt: skip
         """A convolution of floats as ``mir.conv`` has it, with padding of 0 or more."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def taken(self, t: Tensor, indices: Tensor, axis: int, lead: int) -> Tensor:
         """As ``mir.gather``, of indices within the axis (i32 or i64)."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def scattered(
         self, verb: str, t: Tensor, indices: Tensor, updates: Tensor, axis: int, lead: int
     ) -> Tensor:
         """As ``mir.scatter``, of indices within the axis: "add", "mul", "max", "min", or "set" of
         places that no two updates are for."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def sorted(self, t: Tensor, axis: int, descending: bool) -> tuple[Tensor, Tensor]:
         """The elements in order and their indices (i64), stable, nan the greatest."""
-        raise NotImplementedError
+        raise AssertionError(_OWN)
 
     def control(
         self, node: Any, args: Sequence[Tensor], bodies: Mapping[str, Body]
@@ -278,8 +280,7 @@ class Whole:
 
     def formula(self, name: str, *xs: Tensor) -> Tensor:
         """A function of a system that lacks it, of others or as RLX's own kernels compute it."""
-        if name not in FUNCTIONS and name not in self.target.math:
-            raise Refused(f"there is no {name} of {xs[0].dtype}")
+        assert name in FUNCTIONS or name in self.target.math, f"no formula asks for {name}"
         found: Any = FUNCTIONS.get(name) or self.target.math[name]
         return found(*xs)
 

@@ -232,22 +232,13 @@ class Words(Whole):
     ) -> Tensor:
         rows = flat.rows_of(self, t, axis, lead).handle
         at = flat.in_rows(self, indices, t.shape[axis], lead).handle
-        moved = self._as_rows(updates, axis, lead, indices.rank - lead).handle
+        moved = flat.update_rows(self, updates, axis, lead, indices.rank - lead).handle
         if verb == "set":
             rows = self.mx.reshape(rows, rows.shape)  # what is written over is this name alone
             rows[at] = moved
         else:
             rows = getattr(rows.at[at], _AT[verb])(moved)
         return flat.rows_back(self, self.tensor(rows, t.dtype), t, axis, lead)
-
-    def _as_rows(self, updates: Tensor, axis: int, lead: int, middle: int) -> Tensor:
-        order = [
-            *range(lead), *range(axis, axis + middle), *range(lead, axis),
-            *range(axis + middle, updates.rank),
-        ]  # fmt: skip
-        moved = self.transpose(updates, order)
-        count = int(np.prod(moved.shape[: lead + middle], initial=1))
-        return self.reshape(moved, (count, int(np.prod(moved.shape[lead + middle :], initial=1))))
 
     def sorted(self, t: Tensor, axis: int, descending: bool) -> tuple[Tensor, Tensor]:
         x = self.flipped(t, [axis]).handle if descending else t.handle

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from rlx.base.frozen import frozen
 from rlx.errors import ToolchainError
 from rlx.targets.tpu.features import TpuFeatures
-from rlx.targets.tpu.pjrt import Plugin, find_plugin
+from rlx.targets.tpu.pjrt import Plugin, find_libtpu
 
 __all__ = ["Compiled", "compiled"]
 
@@ -39,7 +39,7 @@ class Compiled:
 
 def compiled(code: bytes, features: TpuFeatures) -> Compiled:
     """StableHLO compiled for a generation; ToolchainError where libtpu is not, or refuses it."""
-    path, why = find_plugin()
+    path, why = find_libtpu()
     if why:
         raise ToolchainError(f"the stage tpu: {why}")
     plugin = Plugin.at(path)

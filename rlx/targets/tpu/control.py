@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlx.ops.control.control import Cond, Scan, WhileLoop
 from rlx.targets.graph.tensor import Tensor
-from rlx.targets.graph.whole import Body, Refused
+from rlx.targets.graph.whole import Body
 from rlx.targets.tpu.text import integers, tensor
 from rlx.types import i32, i64
 
@@ -28,9 +28,8 @@ def control(
         return _cond(k, args, bodies)
     if isinstance(node, WhileLoop):
         return _while(k, node, args, bodies)
-    if isinstance(node, Scan):
-        return _scan(k, node, args, bodies)
-    raise Refused("there is no such control flow in StableHLO")
+    assert isinstance(node, Scan), "there is no other control op that runs"
+    return _scan(k, node, args, bodies)
 
 
 def _region(k: Hlo, arguments: Sequence[Tensor], write: Callable[[], Sequence[Tensor]]) -> str:

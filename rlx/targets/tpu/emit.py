@@ -59,5 +59,12 @@ class Tpu:
         return compiled(portable, self.features).executable
 
     def ahead(self, code: bytes) -> Mapping[str, bytes]:
-        """The executable, where libtpu is."""
-        return {}
+        """The executable and a report of it, where libtpu is; else a report that says so."""
+        from rlx.targets.tpu.ahead import compiled
+        from rlx.targets.tpu.pjrt import find_libtpu
+
+        _, why = find_libtpu()
+        if why:
+            return {"report": f"not compiled for {self.features.name}: {why}\n".encode()}
+        made = compiled(code, self.features)
+        return {"executable": made.executable, "report": made.report().encode()}

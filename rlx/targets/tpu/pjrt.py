@@ -26,7 +26,7 @@ from rlx.targets.tpu.pjrt_abi import (
 )
 from rlx.types import dtype
 
-__all__ = ["Plugin", "PluginError", "find_plugin", "has_tpu"]
+__all__ = ["Plugin", "PluginError", "find_libtpu", "find_plugin", "has_tpu"]
 
 Array = np.ndarray[Any, Any]
 
@@ -49,18 +49,23 @@ class PluginError(ToolchainError):
 
 def find_plugin() -> tuple[str, str]:
     """The path of the plugin of this machine, and "" or why there is none: RLX_PJRT names it, else
-    LIBTPU_PATH does, else it is in the package libtpu."""
-    named = {
-        knobs.pjrt.variable: knobs.pjrt.get(),
-        "LIBTPU_PATH": os.environ.get("LIBTPU_PATH", ""),
-    }
-    for name, given in named.items():
-        if given:
-            return given, "" if Path(given).is_file() else f"{name} names no file: {given}"
+    it is libtpu."""
+    given = knobs.pjrt.get()
+    return _named(knobs.pjrt.variable, given) if given else find_libtpu()
+
+
+def find_libtpu() -> tuple[str, str]:
+    """The same of libtpu: LIBTPU_PATH names it, else it is in the package libtpu."""
+    if given := os.environ.get("LIBTPU_PATH", ""):
+        return _named("LIBTPU_PATH", given)
     found = importlib.util.find_spec("libtpu")
     if found is None or not found.submodule_search_locations:
         return "", "it needs libtpu: pip install 'rlx[tpu]', or RLX_PJRT=path for another plugin"
     return str(Path(found.submodule_search_locations[0]) / "libtpu.so"), ""
+
+
+def _named(variable: str, path: str) -> tuple[str, str]:
+    return path, "" if Path(path).is_file() else f"{variable} names no file: {path}"
 
 
 class Plugin:

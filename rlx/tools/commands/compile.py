@@ -51,4 +51,7 @@ def run(args: argparse.Namespace) -> int:
         machines += f" and all sizes of {named} (variants: {len(made.variants)})"
     carried = f"{len(made.values)} of {len(made.params)} params"
     print(f"{args.output}: for {made.target} {machines}; carries {carried}", file=sys.stderr)
+    for name, data in made.extras.items():
+        if name.endswith(("/report", "/residency")):
+            print(data.decode().rstrip(), file=sys.stderr)
     return 0

@@ -1,0 +1,27 @@
+"""A .mlpackage as one file: a ZIP of its folder, the same bytes for the same parts."""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from pathlib import Path
+
+__all__ = ["packed", "unpacked"]
+
+
+def packed(folder: Path) -> bytes:
+    """The files of a folder, and its folders: an empty one counts, as that of no weights."""
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as archive:
+        for path in sorted(folder.rglob("*")):
+            name = str(path.relative_to(folder))
+            data = b"" if path.is_dir() else path.read_bytes()
+            archive.writestr(zipfile.ZipInfo(f"{name}/" if path.is_dir() else name), data)
+    return out.getvalue()
+
+
+def unpacked(data: bytes, folder: Path) -> Path:
+    """Write the files into a folder, which is then the package."""
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        archive.extractall(folder)
+    return folder

@@ -1,0 +1,62 @@
+"""Which ops of a package would leave the neural engine: by Apple's guidance, unverified.
+
+Apple publishes no list. What its documents and talks say is here as rules: the engine computes in
+f16, on tensors of up to four axes and 16384 elements along each; it has no integer arithmetic, and
+gathers and scatters by computed indices go to the processor ("Deploying Transformers on the Apple
+Neural Engine", machinelearning.apple.com, 2022; coremltools' guide, "ML Programs"). On a Mac,
+``MLComputePlan`` says what runs where.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from rlx.targets.ane.package import unpacked
+
+__all__ = ["leaving", "report"]
+
+MOST_AXES, MOST_ELEMENTS = 4, 16384
+_BY_INDEX = frozenset(["gather", "gather_nd", "scatter", "scatter_nd", "gather_along_axis"])
+_FLOAT16 = 10
+"""MILSpec.DataType FLOAT16."""
+
+
+def leaving(code: bytes) -> list[tuple[str, str]]:
+    """The ops, and why, in the order of the program of a package."""
+    from rlx.targets.ane.words import coremltools
+
+    with tempfile.TemporaryDirectory() as folder:
+        spec = coremltools().utils.load_spec(str(unpacked(code, Path(folder) / "m.mlpackage")))
+    found: list[tuple[str, str]] = []
+    for function in spec.mlProgram.functions.values():
+        for block in function.block_specializations.values():
+            for op in block.operations:
+                if op.type != "const" and (why := _why(op)):
+                    found.append((op.type, why))
+    return found
+
+
+def _why(op: Any) -> str:
+    if op.type in _BY_INDEX:
+        return "it reads or writes by index"
+    for output in op.outputs:
+        kind = output.type.tensorType
+        sizes = [d.constant.size for d in kind.dimensions]
+        if kind.dataType != _FLOAT16:
+            return "it gives no f16"
+        if len(sizes) > MOST_AXES:
+            return f"it gives {len(sizes)} axes"
+        if any(n > MOST_ELEMENTS for n in sizes):
+            return f"an axis of {max(sizes)} elements"
+    return ""
+
+
+def report(code: bytes) -> str:
+    """The ops by kind, as people read them."""
+    counts = Counter(leaving(code))
+    head = "would leave the neural engine, by Apple's guidance, unverified:"
+    lines = [f"  {op} x {n}: {why}" for (op, why), n in counts.items()]
+    return "\n".join([head, *(lines or ["  none"])]) + "\n"

@@ -1,0 +1,137 @@
+"""Core ML packages: written by coremltools, read back by Apple's reader, and run by Apple's own
+rules for NumPy."""
+
+from __future__ import annotations
+
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.errors import DeviceError, FaultError, ToolchainError, UnsupportedError
+from rlx.runtime.devices.whole_executable import WholeBackend
+from rlx.targets.ane import launch
+from rlx.targets.ane.emit import EXTRA, input_names, output_names
+from rlx.targets.ane.features import best, preset
+from rlx.targets.ane.launch import AneDriver
+from rlx.tools.opt import main
+from support.tolerances import assert_close
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+needs_coremltools = pytest.mark.skipif(
+    find_spec("coremltools") is None, reason="the package coremltools is not installed"
+)
+
+
+def _model() -> rlx.Graph:
+    g = rlx.Graph("model")
+    x = g.param("table", [5, 8]).gather(g.input("ids", [4], "i32"))
+    q = x.reshape([1, 2, 4, 4])
+    y = q.attention(q, q, mask_kind="causal", layout="bhsd").reshape([4, 8])
+    y = y.layer_norm(g.param("scale.w", [8]), g.param("shift", [8]))
+    image = y.reshape([1, 2, 4, 4]).conv(g.param("k", [2, 2, 3, 3]), padding=1).relu()
+    g.set_outputs([y, image, y.gt(0.0), y.sum()])
+    return g
+
+
+def _params() -> dict[str, np.ndarray]:
+    rng = np.random.default_rng(0)
+    shapes = {"table": (5, 8), "scale.w": (8,), "shift": (8,), "k": (2, 2, 3, 3)}
+    return {n: rng.standard_normal(s).astype("f4") for n, s in shapes.items()}
+
+
+IDS = {"ids": np.array([0, 4, -1, 2], "i4")}
+
+
+class Wide(AneDriver):
+    """The rules for NumPy as Core ML, with packages in f32."""
+
+    features = frozenset(["iOS17-f32"])
+
+
+@needs_coremltools
+def test_a_package_means_what_the_graph_does() -> None:
+    from support.core_ml import predictor
+
+    made = WholeBackend("ane", Wide(predictor)).load(_model(), {}, ())
+    for name, value in _params().items():
+        made.set_param(name, value)
+    expected = rlx.interpret(_model(), {**IDS, **_params()})
+    for a, b in zip(made.run_slots(*IDS.values()), expected, strict=True):
+        assert_close(a, b)
+    with pytest.raises(FaultError, match="out of range for axis 0 of 5"):
+        made.run_slots(np.array([0, 5, 0, 0], "i4"))
+
+
+@needs_coremltools
+def test_an_artifact_says_which_ops_would_leave_the_engine(tmp_path: Path) -> None:
+    artifact = rlx.compile_artifact(_model(), "ane", params=_params())
+    artifact.save(tmp_path / "model.rlx")
+    said = rlx.Artifact.load(tmp_path / "model.rlx").extras["iOS17/residency"].decode()
+    assert "by Apple's guidance, unverified" in said
+    assert "gather x 1: it reads or writes by index" in said and "it gives no f16" in said
+    assert artifact.variants[0].features == "iOS17"
+    plain = rlx.Graph("plain")
+    plain.set_outputs([plain.input("x", [2, 8, 5, 20000], "f16").reshape([2, 2, 4, 5, 20000])])
+    said = rlx.compile_artifact(plain, "ane:iOS18").extras["iOS18/residency"].decode()
+    assert "it gives 5 axes" in said
+
+
+@needs_coremltools
+def test_what_core_ml_lacks_is_refused() -> None:
+    g = rlx.Graph("refused")
+    x, n = g.input("x", [2, 3]), g.input("n", [2, 3], "i32")
+    gaps = g.input("image", [1, 1, 5]).conv(g.input("w", [1, 1, 2]), dilation=2)
+    six = x.reshape([1, 1, 1, 1, 2, 3]).exp()
+    g.set_outputs([n.bitwise_xor(n), x.copysign(x), gaps, six, rlx.fori(2, lambda i, v: v + v, x)])
+    with pytest.raises(UnsupportedError) as e:
+        rlx.compile_artifact(g, "ane")
+    for said in (
+        "Core ML has no xor of i32", "no way to the bits", "whose weights are no literal",
+        "6 axes, of which Core ML has 5", "there is no control flow",
+    ):  # fmt: skip
+        assert said in e.value.message
+    wide = rlx.Graph("wide")
+    wide.set_outputs([wide.input("x", [2], "f64").exp().sort(0)])
+    with pytest.raises(UnsupportedError, match="f64: Core ML's programs compute with f16, f32"):
+        rlx.compile_artifact(wide, "ane")
+    empty = rlx.Graph("empty")
+    empty.set_outputs([empty.input("x", [0, 2]).exp()])
+    with pytest.raises(UnsupportedError, match="does not run: an empty tensor"):
+        rlx.compile_artifact(empty, "ane")
+    part = rlx.Graph("part")
+    part.set_outputs([part.input("x", [3, 2]).narrow(0, 1, 0)])
+    with pytest.raises(UnsupportedError, match=r"mir.slice x 1 .*: an empty tensor"):
+        rlx.compile_artifact(part, "ane")
+
+
+@needs_coremltools
+def test_rlx_opt_shows_the_program(tmp_path: Path) -> None:
+    source, out = tmp_path / "in.mlir", tmp_path / "out.mil"
+    source.write_text(str(rlx.GraphModule.of(_model())), encoding="utf-8")
+    assert main([str(source), "--emit=mil", "--target=ane:iOS16", "-o", str(out)]) == 0
+    assert "matmul" in out.read_text(encoding="utf-8")
+
+
+def test_names_are_identifiers_and_each_its_own() -> None:
+    assert input_names(["a.b", "a_b", "1"]) == ["a_b", "a_b_1", "in_1"]
+    assert output_names(["y", "0"]) == ["out_y", "out_in_0"]
+
+
+def test_a_device_gets_its_system() -> None:
+    assert best(["iOS16"]) == preset("iOS16") and best([]) == preset("iOS17")
+
+
+def test_what_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    if launch.sys.platform == "darwin":
+        pytest.skip("it is a Mac")
+    with pytest.raises(DeviceError, match="it needs a Mac, whose Core ML runs programs"):
+        rlx.Session("ane")
+    monkeypatch.setattr(launch.sys, "platform", "darwin")
+    monkeypatch.setattr(launch.importlib.util, "find_spec", lambda name: None)
+    assert launch.missing() == f"it needs coremltools: {EXTRA}"
+    with pytest.raises(ToolchainError, match=r"needs coremltools; pip install 'rlx\[ane\]'"):
+        rlx.compile_artifact(_model(), "ane")
