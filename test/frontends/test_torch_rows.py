@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import scipy.linalg
 import scipy.special
 
 import rlx
@@ -19,6 +20,11 @@ RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 4)).astype(np.float32)
 Y = RNG.standard_normal((3, 4)).astype(np.float32)
 AT = np.array([[2, 0, 1, 2]])
+GAMMA = np.array([
+    [0.01, 0.5, 3, 40, 900, 900, 15.7, 0.2, 0, 0, 1, np.inf, 1, -1, 1, np.nan],
+    [0.5, 4, 1.5, 90, 850, 1000, 3, 0.1, 0, 1, 0, 1, np.inf, 1, -1, 1],
+])  # fmt: skip
+WHOLE = np.array([[12, -18, 0, 7, 35], [18, 12, 5, 0, -14]])
 
 _LOW = np.tril(X[:, :3]) + 3 * np.eye(3, dtype=np.float32)
 SPD = (_LOW @ _LOW.T, _LOW)
@@ -71,6 +77,11 @@ CASES: list[Case] = [
         np.array([np.nan, 2], np.float32))),
     ("median", (np.array([[3, 1], [4, 2]]),), lambda x: np.array(2)),
     ("trace", (X[:, :3],), np.trace),
+    ("linalg_matrix_exp", (X[:, :3],), scipy.linalg.expm),
+    ("igamma", (GAMMA[0], GAMMA[1]), scipy.special.gammainc),
+    ("igammac", (GAMMA[0], GAMMA[1]), scipy.special.gammaincc),
+    ("gcd", (WHOLE[0], WHOLE[1]), np.gcd),
+    ("lcm", (WHOLE[0], WHOLE[1]), np.lcm),
     ("tril_indices", (3, 4, -1), lambda r, c, k: np.stack(np.tril_indices(r, k, c))),
     ("_cdist_forward", (X, Y, 1.0, None), lambda x, y, *_: np.abs(x[:, None] - y).sum(-1)),
     ("_pdist_forward", (X, 2.0), lambda x, _: np.linalg.norm(x[[0, 0, 1]] - x[[1, 2, 2]], axis=1)),

@@ -16,6 +16,7 @@ from rlx.frontends.torch.rows import (
     normalization,
     random,
     reduction,
+    special,
     spectral,
     window,
 )
@@ -24,7 +25,7 @@ __all__ = ["FAMILIES", "ROWS"]
 
 FAMILIES = (
     elementwise, reduction, contraction, normalization, attention, loss, movement, indexing, window,
-    image, linalg, spectral, random, gradient,
+    image, linalg, spectral, special, random, gradient,
 )  # fmt: skip
 
 ROWS: Rows = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

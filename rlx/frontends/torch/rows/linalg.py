@@ -10,6 +10,7 @@ import numpy as np
 from rlx.frontends.common.values import constant, full
 from rlx.frontends.torch.node import Node, Rows, static
 from rlx.ir.value import Value
+from rlx.linalg import expm
 from rlx.ops.linalg.common import eye
 from rlx.ops.movement.constant import Iota
 from rlx.ops.pointwise.compare import Where
@@ -170,5 +171,5 @@ ROWS: Rows = {
     "cholesky_solve": solved_cholesky, "cholesky_inverse": inverse_cholesky,
     "linalg_lu_factor_ex": lu_factors, "linalg_lu": lu_parts,
     "linalg_pinv.atol_rtol_tensor": pseudo_inverse, "trace": trace, "_cdist_forward": distances,
-    "_pdist_forward": distances_between,
+    "_pdist_forward": distances_between, "linalg_matrix_exp": lambda n, x: expm(x),
 }  # fmt: skip
