@@ -318,8 +318,8 @@ random numbers (call `.eval()`); a `forward` that writes its buffers.
 `python tools/torch_opinfo.py --samples 1` tries the first sample of each op of torch's own table
 (OpInfo): torch 2.13 traces 670, of which 565 were right, 105 refused and none wrong. Refused are
 random numbers; results whose shape depends on data (`nonzero`, `masked_select`, `unique`,
-`bincount`, histograms); `as_strided`, `resize_` and copies into an argument; batch norms that update
-their statistics where these lie; sparse tensors; LU of matrices that are not square, LDL and
+`bincount`, histograms); `as_strided`, `resize_` and copies into an argument; batch norms that
+update their statistics where these lie; sparse tensors; LU of matrices that are not square, LDL and
 eigenvalues of matrices that are not symmetric; Householder products; and orthogonal polynomials,
 `zeta`, `erfcx`, Airy functions and the Bessel functions J, Y and K.
 
