@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -12,7 +13,13 @@ import rlx
 from rlx import P
 from rlx.distributed import Sharded, run_threads
 from rlx.errors import RlxError
+from rlx.llm.builder import Cache, step_graphs
+from rlx.llm.config import ModelConfig
+from rlx.llm.weights import from_hf
+from rlx.models.files import read_json
 from rlx.runtime.background import waited
+from rlx.types import f32
+from support.tiny_llm import write_talker
 
 TOKENS, MODEL = 8, 64
 Feeds = dict[str, np.ndarray]
@@ -30,9 +37,15 @@ def feeds_of(g: rlx.Graph, **integers: int) -> Feeds:
 
 def agrees(sharded: Sharded, g: rlx.Graph, feeds: Feeds) -> None:
     """All ranks at once, in the interpreter, give what one gives."""
-    mesh, expected = sharded.mesh, rlx.interpret(g, feeds)
-    own = [sharded.parts(feeds, rank) for rank in range(mesh.size)]
-    for found in rlx.distributed.interpret(sharded.graph, mesh, own):
+    mesh = sharded.mesh
+    names = {v.name for v in g.params}
+    params = {n: a for n, a in feeds.items() if n in names}
+    inputs = {n: a for n, a in feeds.items() if n not in names}
+    expected = rlx.interpret(g, inputs, params)
+    own, held = (
+        [sharded.parts(arrays, rank) for rank in range(mesh.size)] for arrays in (inputs, params)
+    )
+    for found in rlx.distributed.interpret(sharded.graph, mesh, own, held):
         for a, b in zip(found, expected, strict=True):
             assert np.abs(a - b).max(initial=0) <= 1e-5 * max(np.abs(b).max(initial=0), 1e-3)
 
@@ -206,6 +219,25 @@ def test_reductions_that_are_no_sums() -> None:
     g.set_outputs([x.max(axes=0), x.min(), x.reduce_prod(axes=1), x.softmax(axis=0)])
     sharded = rlx.shard(g, rlx.Mesh(a=2, b=3), {"x": P("a", "b")}, strict=True)
     agrees(sharded, g, feeds_of(g))
+
+
+def test_a_step_of_a_decoder_is_cut_along_its_heads(tmp_path: Path) -> None:
+    """Specs of its caches and of two weights a layer: two sums a layer follow."""
+    write_talker(tmp_path)
+    config = ModelConfig.from_hf(read_json(str(tmp_path / "config.json"), dict))
+    made, _ = step_graphs(config, from_hf(str(tmp_path), config), Cache(8, 4, f32, 2, 32), "f32")
+    g = made.graph.bind({"rows": 3})
+    caches = [str(v.name) for v in g.inputs if str(v.name).startswith(("keys", "values"))]
+    specs = dict.fromkeys(caches, P(None, "model"))
+    specs |= {n: P("model") for n in made.params if "ffn_gate" in n or "ffn_up" in n}
+    out = [P(), *[P(None, "model")] * len(caches)]
+    sharded = rlx.shard(g, rlx.Mesh(model=2), specs, out=out, strict=True)
+    assert kinds(sharded) == ["all_reduce model"] * 2 * config.layers
+    feeds = {
+        **feeds_of(g.bind({}), ids=9, positions=1, sequence=1, table=8),
+        "positions": np.arange(3, dtype=np.int32),
+    }
+    agrees(sharded, g, {**feeds, **made.params})
 
 
 def test_control_flow_takes_whole_operands_and_says_so() -> None:
