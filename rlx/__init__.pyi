@@ -156,9 +156,17 @@ from rlx.ops.control.builders import while_loop as while_loop
 from rlx.ops.control.control import Cond as _Cond
 from rlx.ops.control.control import Scan as Scan
 from rlx.ops.control.control import WhileLoop as _WhileLoop
+from rlx.ops.fft.axes import fftfreq as _fftfreq
+from rlx.ops.fft.axes import rfftfreq as _rfftfreq
 from rlx.ops.fft.fft import Fft as _Fft
 from rlx.ops.fft.fft import Irfft as _Irfft
 from rlx.ops.fft.fft import Rfft as _Rfft
+from rlx.ops.fft.helpers import fft_batch_real as fft_batch_real
+from rlx.ops.fft.helpers import fft_real as fft_real
+from rlx.ops.fft.helpers import ifft_spectrum as ifft_spectrum
+from rlx.ops.fft.helpers import pad_last_axis_to_pow2 as pad_last_axis_to_pow2
+from rlx.ops.fft.helpers import psd_real as psd_real
+from rlx.ops.fft.helpers import split_spectrum as split_spectrum
 from rlx.ops.fft.spectral import stft as stft
 from rlx.ops.kinds import Activation as Activation
 from rlx.ops.kinds import BinaryOp as BinaryOp
@@ -259,6 +267,8 @@ maybe_dump_pipeline = _dump_levels
 fft = _Fft
 rfft = _Rfft
 irfft = _Irfft
+fftfreq_tensor = _fftfreq
+rfftfreq_tensor = _rfftfreq
 grad_with_loss = _value_and_grad
 Tracer = _Graph
 TracedTensor = _Value

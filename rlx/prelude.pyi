@@ -124,6 +124,9 @@ from rlx import fastest_device as fastest_device
 from rlx import fastest_device_for as fastest_device_for
 from rlx import fastest_device_for_with_policy as fastest_device_for_with_policy
 from rlx import fft as fft
+from rlx import fft_batch_real as fft_batch_real
+from rlx import fft_real as fft_real
+from rlx import fftfreq_tensor as fftfreq_tensor
 from rlx import first_unsupported_op as first_unsupported_op
 from rlx import first_unsupported_op_with_options as first_unsupported_op_with_options
 from rlx import fit as fit
@@ -142,6 +145,7 @@ from rlx import grad_with_loss as grad_with_loss
 from rlx import graph_param_names as graph_param_names
 from rlx import hessian as hessian
 from rlx import hvp as hvp
+from rlx import ifft_spectrum as ifft_spectrum
 from rlx import inspect_graph as inspect_graph
 from rlx import inspect_graph_diff as inspect_graph_diff
 from rlx import inspect_hir as inspect_hir
@@ -170,9 +174,11 @@ from rlx import node_label as node_label
 from rlx import op_registry as op_registry
 from rlx import operand as operand
 from rlx import optional as optional
+from rlx import pad_last_axis_to_pow2 as pad_last_axis_to_pow2
 from rlx import parse_device as parse_device
 from rlx import pipeline_schedule as pipeline_schedule
 from rlx import prepare_graph_for_backend_with_report as prepare_graph_for_backend_with_report
+from rlx import psd_real as psd_real
 from rlx import reflect as reflect
 from rlx import register_backend as register_backend
 from rlx import register_hir_extension as register_hir_extension
@@ -182,12 +188,14 @@ from rlx import replay as replay
 from rlx import resolve_device as resolve_device
 from rlx import resolve_device_chain as resolve_device_chain
 from rlx import rfft as rfft
+from rlx import rfftfreq_tensor as rfftfreq_tensor
 from rlx import rlx_model as rlx_model
 from rlx import run_if as run_if
 from rlx import run_while as run_while
 from rlx import save as save
 from rlx import scan as scan
 from rlx import shard as shard
+from rlx import split_spectrum as split_spectrum
 from rlx import stft as stft
 from rlx import stop_gradient as stop_gradient
 from rlx import supported_for_target as supported_for_target
@@ -330,6 +338,9 @@ __all__ = [
     "fastest_device_for",
     "fastest_device_for_with_policy",
     "fft",
+    "fft_batch_real",
+    "fft_real",
+    "fftfreq_tensor",
     "first_unsupported_op",
     "first_unsupported_op_with_options",
     "fit",
@@ -348,6 +359,7 @@ __all__ = [
     "graph_param_names",
     "hessian",
     "hvp",
+    "ifft_spectrum",
     "inspect_graph",
     "inspect_graph_diff",
     "inspect_hir",
@@ -376,9 +388,11 @@ __all__ = [
     "op_registry",
     "operand",
     "optional",
+    "pad_last_axis_to_pow2",
     "parse_device",
     "pipeline_schedule",
     "prepare_graph_for_backend_with_report",
+    "psd_real",
     "reflect",
     "register_backend",
     "register_hir_extension",
@@ -388,12 +402,14 @@ __all__ = [
     "resolve_device",
     "resolve_device_chain",
     "rfft",
+    "rfftfreq_tensor",
     "rlx_model",
     "run_if",
     "run_while",
     "save",
     "scan",
     "shard",
+    "split_spectrum",
     "stft",
     "stop_gradient",
     "supported_for_target",

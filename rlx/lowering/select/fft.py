@@ -5,59 +5,94 @@ from __future__ import annotations
 import math
 
 from rlx.kernels.fft import emit as fft
+from rlx.kernels.fft import gpu
 from rlx.kernels.fft.emit import FftConfig
 from rlx.kernels.fft.plan import LARGEST_RADIX
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.selector import Selector
+from rlx.lowering.select.views import View
 from rlx.ops.fft.fft import Irfft, Rfft, Transform
 from rlx.ops.fft.plan import prime_factors, scale_of
 
-__all__ = ["SELECTOR"]
+__all__ = ["GPU", "SELECTOR"]
+
+
+def _refused(region: Region) -> str | None:
+    """Why it is no transform that a family runs; None if it is one."""
+    node = region.nodes[0]
+    if len(region.nodes) != 1 or not isinstance(node, Transform):
+        return "it is no single transform"
+    n = node.length
+    if isinstance(node, Rfft | Irfft):
+        if n % 2:
+            return f"the length {n} of a real transform is odd"
+        n //= 2
+    if n < 2 or prime_factors(n)[-1] > LARGEST_RADIX:
+        return f"the length {node.length} has no factors of which each is at most {LARGEST_RADIX}"
+    return None
+
+
+def _kind(node: Transform) -> fft.Kind:
+    if isinstance(node, Irfft):
+        return "to_real"
+    return "from_real" if isinstance(node, Rfft) else "complex"
+
+
+def _places(region: Region, lowering: Lowering) -> tuple[Transform, View, View, int]:
+    """The node, its rows and its result, and the number of rows."""
+    node = region.nodes[0]
+    assert isinstance(node, Transform)
+    source = lowering.view(region.leaves[node.x])
+    rows, width = math.prod(source.shape[:-1]), source.shape[-1]
+    flat = source.reshape((rows, width))
+    # Reals are read in pairs, so that rows begin at even places.
+    if flat is None or flat.strides[1] != 1 or (isinstance(node, Rfft) and flat.strides[0] % 2):
+        flat = lowering.copied(source).reshape((rows, width))
+    assert flat is not None, "a dense view takes any shape"
+    return node, flat, lowering.result(region.op.results[0]), rows
 
 
 class Fft:
     """A single transform along the last axis."""
 
     def claim(self, region: Region) -> str | None:
-        node = region.nodes[0]
-        if len(region.nodes) != 1 or not isinstance(node, Transform):
-            return "it is no single transform"
-        n = node.length
-        if isinstance(node, Rfft | Irfft):
-            if n % 2:
-                return f"the length {n} of a real transform is odd"
-            n //= 2
-        if n < 2 or prime_factors(n)[-1] > LARGEST_RADIX:
-            return (
-                f"the length {node.length} has no factors of which each is at most {LARGEST_RADIX}"
-            )
-        return None
+        return _refused(region)
 
     def lower(self, region: Region, lowering: Lowering) -> None:
-        node = region.nodes[0]
-        assert isinstance(node, Transform)
-        source = lowering.view(region.leaves[node.x])
-        rows, width = math.prod(source.shape[:-1]), source.shape[-1]
-        flat = source.reshape((rows, width))
-        # Reals are read in pairs, so that rows begin at even places.
-        if flat is None or flat.strides[1] != 1 or (isinstance(node, Rfft) and flat.strides[0] % 2):
-            flat = lowering.copied(source).reshape((rows, width))
-        assert flat is not None, "a dense view takes any shape"
-        result = lowering.result(region.op.results[0])
-        inverse = node.inverse
-        kind = "from_real" if isinstance(node, Rfft) else "complex"
-        config = FftConfig(
-            "to_real" if isinstance(node, Irfft) else kind,
-            node.x.dtype.part,
-            node.length,
-            inverse,
-            scale_of(node.length, node.norm, inverse=inverse),
-        )
+        node, flat, result, rows = _places(region, lowering)
+        scale = scale_of(node.length, node.norm, inverse=node.inverse)
+        config = FftConfig(_kind(node), node.x.dtype.part, node.length, node.inverse, scale)
         kernels = lowering.target.kernels
         table = lowering.constant(("fft", config), lambda: fft.table(config, kernels))
         launch = fft.launch(config, rows, flat.strides[0])
         lowering.launch("fft", config, [flat, table, result], launch, region.flops)
 
 
+class GpuFft:
+    """A single transform along the last axis, whose rows fit what any GPU's block may share."""
+
+    def claim(self, region: Region) -> str | None:
+        why = _refused(region)
+        if why is not None:
+            return why
+        node = region.nodes[0]
+        assert isinstance(node, Transform)
+        points = node.length if _kind(node) == "complex" else node.length // 2
+        if 2 * points * node.x.dtype.part.bytes > gpu.SHARED:
+            return f"a row of {node.length} elements does not fit the memory that a block shares"
+        return None
+
+    def lower(self, region: Region, lowering: Lowering) -> None:
+        node, flat, result, rows = _places(region, lowering)
+        scale = scale_of(node.length, node.norm, inverse=node.inverse)
+        kind, part = _kind(node), node.x.dtype.part
+        kernels = lowering.target.kernels
+        config = gpu.choose(kernels, kind, part, node.length, node.inverse, scale)
+        table = lowering.constant(("gpu_fft", config), lambda: gpu.table(config))
+        launch = gpu.launch(config, rows, flat.strides[0])
+        lowering.launch("gpu_fft", config, [flat, table, result], launch, region.flops)
+
+
 SELECTOR: Selector = Fft()
+GPU: Selector = GpuFft()
