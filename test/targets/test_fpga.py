@@ -22,6 +22,7 @@ import rlx
 from rlx import fpga
 from rlx.errors import (
     DeviceError,
+    DTypeError,
     GraphError,
     RlxError,
     ShapeError,
@@ -350,6 +351,7 @@ def test_what_else_is_refused(tmp_path: Path) -> None:
         (lambda: export(lanes={"layer0": 3}), GraphError, "power of two"),
         (lambda: export(lanes={"layer2": 1}), GraphError, "expected a pr"),
         (lambda: fpga.quantize_multiplier(-1.0), GraphError, "finite number of 0 or more"),
+        (lambda: fpga.srdhm([0.5], 1), DTypeError, "srdhm: a holds float64, expected integers"),
         (lambda: fpga.rdpot(1, 32), GraphError, "the exponent is 0 to 31"),
     ]  # fmt: skip
     for make, error, match in cases:

@@ -11,6 +11,7 @@ from math import prod
 
 from rlx.base.frozen import frozen
 from rlx.errors import GraphError
+from rlx.ir.builders import located
 from rlx.targets.fpga.features import Fpga
 from rlx.targets.fpga.network import Network, Product
 from rlx.targets.fpga.verilog import Lanes, cycles_of, steps
@@ -40,6 +41,7 @@ class Estimate:
     brams: int
 
 
+@located
 def estimate(network: Network, part: Fpga, lanes: Lanes) -> Estimate:
     """Of a network on a part, with so many lanes a layer (1 unless given)."""
     dsps, luts, brams, weight_bits, macs = 0, 60, 0, 0, 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from rlx.base.frozen import frozen
 from rlx.errors import DeviceError, did_you_mean
+from rlx.ir.builders import located
 
 __all__ = ["DEFAULT", "PRESETS", "Fpga", "part_named"]
 
@@ -38,6 +39,7 @@ PRESETS = {p.name: p for p in _PARTS} | {"ecp5": _PARTS[0], "ice40": _PARTS[2]}
 DEFAULT = "ecp5"
 
 
+@located
 def part_named(name: str) -> Fpga:
     """The part of a name, with or without "fpga:"; DeviceError for none."""
     own = name.removeprefix("fpga:") if name != "fpga" else DEFAULT
