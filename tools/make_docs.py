@@ -429,6 +429,11 @@ lists all ops and custom calls that are missing. What differs from JAX's CPU bac
   devices, layouts other than rows, element types of fewer than 8 bits and floats of 8,
   `np.from_dlpack`, and non-symmetric eigenvalues (`eig`, `schur`, `hessenberg`) are refused.
 
+`python tools/jax_harnesses.py --every 29` runs one in 29 of the cases that JAX has in its package
+for all its primitives: of 186 that its CPU backend (0.10.2) ran, 182 were equal, 4 refused and none
+different. What is refused are matrices of complex numbers, eigenvalues as above, and bits of bf16
+read as f16; windows of bools, the fourth, are read since.
+
 ## What is refused
 
 All ops without a row at once, with how often they are used and the lines; results whose shape

@@ -108,6 +108,15 @@ OPS: dict[str, tuple[str, str, str]] = {
         " : (tensor<3x2xi1>, tensor<2x3xi1>) -> tensor<3x3xi1>", "tensor<3x2xi1> tensor<2x3xi1>",
         "tensor<3x3xi1>",
     ),
+    "windows of bools": (
+        """%z = stablehlo.constant dense<true> : tensor<i1>
+%r = "stablehlo.reduce_window"(%a, %z) ({
+  ^bb0(%x: tensor<i1>, %y: tensor<i1>):
+    %m = stablehlo.minimum %x, %y : tensor<i1>
+    stablehlo.return %m : tensor<i1>
+}) {window_dimensions = array<i64: 2, 2>} : (tensor<4x6xi1>, tensor<i1>) -> tensor<3x5xi1>""",
+        "tensor<4x6xi1>", "tensor<3x5xi1>",
+    ),
     "bits of its own type": (
         "%r = stablehlo.bitcast_convert %a : (tensor<9xi1>) -> tensor<9xi1>", "tensor<9xi1>",
         "tensor<9xi1>",

@@ -149,7 +149,7 @@ def windowed(n: Node, xs: Sequence[Value], starts: Sequence[Value], w: Window) -
     for i, at in enumerate(np.ndindex(*map(int, w.sizes))):
         offset = [a * b for a, b in zip(at, w.apart, strict=True)]
         part = [x.slice(offset, shape, [int(s) for s in w.strides]) for x in wide]
-        if i == 0 and w.op in _FOLDS:
+        if i == 0 and w.op in _FOLDS and part[0].dtype is not bool_:
             found = [_joined(w.op, part[0], starts[0])]
         else:
             found = w.fold([*found, *part])
