@@ -9,11 +9,12 @@ docs/training.md is the way from data to a deployed model.
 from __future__ import annotations
 
 from rlx.training.data import Batches
+from rlx.training.early import EarlyStopping
 from rlx.training.fit import Data, History, fit
 from rlx.training.state import State
 from rlx.training.step import LossScale, StepResult, TrainStep, compile_training
 
 __all__ = [
-    "Batches", "Data", "History", "LossScale", "State", "StepResult", "TrainStep",
+    "Batches", "Data", "EarlyStopping", "History", "LossScale", "State", "StepResult", "TrainStep",
     "compile_training", "fit",
 ]  # fmt: skip

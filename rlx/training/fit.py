@@ -33,13 +33,14 @@ class Data(Protocol):
 @dataclass(repr=False)
 class History:
     """What ``fit`` did: the results of its steps in order, the number ``first`` of the first of
-    them, and whether Ctrl-C ended it. ``resumed`` says which checkpoint it went on from, and
-    where; ``seconds`` is how long the steps took. ``str`` is one line, and a notebook shows the
-    losses as a plot."""
+    them, and whether Ctrl-C (``interrupted``) or ``on_step`` (``stopped``) ended it. ``resumed``
+    says which checkpoint it went on from, and where; ``seconds`` is how long the steps took.
+    ``str`` is one line, and a notebook shows the losses as a plot."""
 
     first: int
     steps: list[StepResult] = field(default_factory=list[StepResult])
     interrupted: bool = False
+    stopped: bool = False
     resumed: str = ""
     seconds: float = 0.0
 
@@ -47,7 +48,8 @@ class History:
         n = len(self.steps)
         if not n:
             return "trained on no batch"
-        said = f"{'interrupted after' if self.interrupted else 'trained'} {n} steps"
+        ended = "interrupted after" if self.interrupted else "stopped after"
+        said = f"{ended if self.interrupted or self.stopped else 'trained'} {n} steps"
         losses = f"loss {self.steps[0].loss:.4g} to {self.steps[-1].loss:.4g}"
         return f"{said} in {self.seconds:.1f} s ({1e3 * self.seconds / n:.1f} ms a step): {losses}"
 
@@ -86,7 +88,7 @@ def fit(
     checkpoint: str | Path | None = None,
     every: int = 0,
     show: bool | None = None,
-    on_step: Callable[[TrainStep, StepResult], None] | None = None,
+    on_step: Callable[[TrainStep, StepResult], object] | None = None,
 ) -> History:
     """Train until ``steps`` batches, or ``epochs`` times those of ``data``, have been trained on.
 
@@ -94,10 +96,10 @@ def fit(
     a run goes on where it was. ``checkpoint`` is a file, with a mesh a folder: if it is there, the
     run goes on from it, which a line on standard error says, with the optimiser's settings where
     they are not those that it was written with: they hold from there on. It is written after every
-    ``every`` batches and at the end. ``on_step`` is called after each batch, before that.
-    ``show`` forces the progress bar on or off; else there is one on a terminal, and elsewhere a
-    line on standard error at growing intervals, once training takes longer than a second. What
-    took so long is summed up in a line.
+    ``every`` batches and at the end. ``on_step`` is called after each batch, before that; True ends
+    the run (``EarlyStopping``). ``show`` forces the progress bar on or off; else there is one on a
+    terminal, and elsewhere a line on standard error at growing intervals, once training takes
+    longer than a second. What took so long is summed up in a line.
 
     Where many ranks train together, all of them call it. The first one shows how far it is, and
     when one gets Ctrl-C all of them stop after the same batch. ``Batches(..., mesh=mesh)`` gives
@@ -116,7 +118,7 @@ def fit(
     history, left = History(step.position, resumed=resumed), max(0, total - step.position)
     show = show if step.rank == 0 else False
     with _interruptible() as stopped, Progress("training", left, show, lines=True) as bar:
-        while step.position < total and not step.on_any_rank(bool(stopped)):
+        while step.position < total and not step.on_any_rank(bool(stopped) or history.stopped):
             began = Tick.now()
             n = step.position
             result = step(data(n) if callable(data) else data[n])
@@ -126,10 +128,10 @@ def fit(
             bar.label = f"loss {result.loss:.4g}, {1e3 * took:.1f} ms a step"
             bar.advance()
             if on_step is not None:
-                on_step(step, result)
+                history.stopped = on_step(step, result) is True
             if path is not None and every and step.position % every == 0:
                 step.save(path)
-    history.interrupted = step.position < total
+    history.interrupted = step.position < total and not history.stopped
     if path is not None and (history.steps or not resumed):
         step.save(path)
     if bar.shown:
