@@ -98,6 +98,7 @@ class Optimizer(ABC):
             new_state |= {f"{slot}/{name}": v for slot, v in after.items()}
         return new_params, new_state
 
+    @located
     def mixing(self, name: str, t: TensorType) -> str:
         """Which op makes an update of a param of a type more than an update of each element by
         itself, in any shape; "" if none does."""

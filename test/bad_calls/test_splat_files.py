@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from rlx import splat
-from rlx.errors import GraphError, ModelError, RlxError, ShapeError, UnsupportedError
+from rlx.errors import DTypeError, GraphError, ModelError, RlxError, ShapeError, UnsupportedError
 from support.fuzz_splat import reconstruction
 
 
@@ -126,6 +126,8 @@ def test_what_is_refused(tmp_path: Path) -> None:
         (lambda: replace(scene, colors=np.ones((2, 5, 3))), ShapeError, "for K of 1, 4, 9, 16"),
         (lambda: splat.scene_of_points(two[:1], two[:1]), ShapeError, "for N of 2 or more"),
         (lambda: splat.scene_of_points(two, two, degree=4), ShapeError, "the degree is 0 to 3"),
+        (lambda: splat.scene_of_points(two * 1j, two), DTypeError, "positions holds complex.*, expected real"),
+        (lambda: splat.scene_of_points(two, [["a"] * 3] * 2), DTypeError, "colors holds <U1, expected real"),
         (lambda: splat.make_parity_scene(0), GraphError, "count is 1 or more"),
         (lambda: splat.make_parity_scene(degree=4), ShapeError, "the degree is 0 to 3"),
         (lambda: splat.agreement(two, two[0]), ShapeError, "agreement takes two images"),
