@@ -100,7 +100,7 @@ class KernelTarget:
     @property
     def word_bits(self) -> int:
         """Bits of a number among a launch's sizes."""
-        return 32 if self.binds else 64
+        return 32 if self.binds else self.index_bits
 
     @property
     def masks(self) -> bool:

@@ -200,7 +200,7 @@ class Emitter:
 
     def literal(self, at: int, of: int, dt: DType) -> Reg:
         """A scalar that the launch brings, behind its sizes: in the words from ``at`` on, of ``of``
-        in all. A word has 64 bits, on a GPU 32, where 64 bits are two words, the low one first."""
+        in all. A word has 64 bits, or 32 where indices have: then 64 bits are two words, the low one first."""
         self._words = [f"%literal{n}" for n in range(of)]
         if (at, dt) not in self._literals:
             with self.at_top():
@@ -211,8 +211,14 @@ class Emitter:
         low, *_ = words
         self._read.add(low)
         signed = {8: i8, 16: i16, 32: i32, 64: i64}[dt.bits]
-        if self.target.word_bits == 64:
-            bits = self.op(f"arith.index_cast {low} : index to i64", i64, 0)
+        if not self.target.binds:
+            whole = i32 if self.target.word_bits == 32 else i64
+            read = [
+                self.op(f"arith.index_cast {w} : index to {whole.name}", whole, 0) for w in words
+            ]
+            bits = read[0]
+            if len(words) > 1 and dt.bits == 64 and whole is i32:
+                bits = (self.cast(bits, i64) & 0xFFFFFFFF) | (self.cast(read[1], i64) << 32)
         elif dt.bits <= 32:
             bits = self.reg(f"{low}_i32", i32)
         else:

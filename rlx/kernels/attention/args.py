@@ -7,7 +7,7 @@ the plan of the scratch memory are each written once.
 from __future__ import annotations
 
 import struct
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from math import gcd
 from typing import ClassVar, Literal, NamedTuple, TypeVar
 
@@ -180,8 +180,17 @@ def padded(dim: Count, tile: Tile) -> Count:
 def size_names(config: ScoresConfig) -> tuple[str, ...]:
     """The size arguments of a config's kernel, in order."""
     strides = [f"{x}_{s}" for x in config.arrays for s in ("batch", "head", "row")]
-    names = ["heads", "group", "queries", "keys", "dim", "scale", *strides, *config.plan]
-    names += ["softcap"] * config.softcap + ["window"] * (config.mask == "window")
+    names = [
+        "heads",
+        "group",
+        "queries",
+        "keys",
+        "dim",
+        *float_names("scale"),
+        *strides,
+        *config.plan,
+    ]
+    names += [*float_names("softcap")] * config.softcap + ["window"] * (config.mask == "window")
     if config.mask in ("custom", "bias"):
         names += ["mask_batch"] + ["mask_head", "mask_row"] * (config.mask == "bias")
     return tuple(names)
@@ -191,7 +200,7 @@ def size_values(config: ScoresConfig, s: AttentionSizes, **plan: int) -> tuple[i
     """The values of ``size_names``; ``plan`` gives those that are no fact of the call."""
     values = {
         "heads": s.heads, "group": s.heads // s.key_heads, "queries": s.queries, "keys": s.keys,
-        "dim": s.dim, "scale": float_bits(s.scale), "softcap": float_bits(s.softcap),
+        "dim": s.dim, **float_words("scale", s.scale), **float_words("softcap", s.softcap),
         "window": minimum(s.window, 1 << 30), **plan,
     }  # fmt: skip
     for name in (*config.arrays, "mask"):
@@ -200,9 +209,21 @@ def size_values(config: ScoresConfig, s: AttentionSizes, **plan: int) -> tuple[i
     return tuple(values[name] for name in size_names(config))
 
 
-def float_bits(x: float) -> int:
-    """A float as a size argument: the bits of its f64."""
-    return int(struct.unpack("<q", struct.pack("<d", x))[0])
+def float_names(name: str) -> tuple[str, str]:
+    """The two size arguments that carry a float."""
+    return name, f"{name}_high"
+
+
+def float_words(name: str, x: float) -> dict[str, int]:
+    """A float as size arguments: the lower and the upper half of its f64, since a size may have 32
+    bits."""
+    return dict(zip(float_names(name), struct.unpack("<ii", struct.pack("<d", x)), strict=True))
+
+
+def float_of(k: Kernel, words: Mapping[str, Reg], name: str) -> Reg:
+    """The f64 that two size arguments carry."""
+    low, high = (k.cast(words[n], i64) for n in float_names(name))
+    return k.bitcast((low & 0xFFFFFFFF) | (high << 32), f64)
 
 
 class Arguments:
@@ -237,8 +258,7 @@ class Arguments:
 
     def float(self, name: str) -> Reg:
         """A size argument that carries a float, as a scalar of the compute type."""
-        bits = self._k.cast(self._sizes[name], i64)
-        return self._k.cast(self._k.bitcast(bits, f64), self._dt)
+        return self._k.cast(float_of(self._k, self._sizes, name), self._dt)
 
     def at(self, name: str, b: Reg, h: Reg, row: Reg | int = 0) -> Reg:
         """Offset of a row of a tensor or the mask, in elements."""

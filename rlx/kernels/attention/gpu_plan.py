@@ -7,7 +7,13 @@ from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
 from rlx.codegen.strides import ceil_div
 from rlx.errors import UnsupportedError
-from rlx.kernels.attention.args import AttentionConfig, AttentionSizes, size_names, size_values
+from rlx.kernels.attention.args import (
+    AttentionConfig,
+    AttentionSizes,
+    float_names,
+    size_names,
+    size_values,
+)
 from rlx.kernels.matmul.gpu_tile import Tile, lay_out, power_below
 
 __all__ = ["GpuAttentionConfig", "argument_names", "argument_values", "launch"]
@@ -21,7 +27,9 @@ SUMS = 32
 FEW_ROWS = 8
 """Rows up to which every thread has them all: so a step of decoding has threads for many keys."""
 
-_CONSTANT = ("dim", "scale", "softcap", "per_task", "splits", "key_block")
+_CONSTANT = (
+    "dim", *float_names("scale"), *float_names("softcap"), "per_task", "splits", "key_block",
+)  # fmt: skip
 """Sizes of CPU kernels that are constants of the code here, or have no meaning."""
 
 

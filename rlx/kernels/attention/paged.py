@@ -32,10 +32,10 @@ from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.reg import INDEX, Buffer, Reg
-from rlx.kernels.attention.args import Count, float_bits, offsets, positions
+from rlx.kernels.attention.args import Count, float_names, float_of, float_words, offsets, positions
 from rlx.kernels.attention.lanes import sum_lanes
 from rlx.kernels.attention.mask import weight_of
-from rlx.types import DType, f32, f64, i32, i64
+from rlx.types import DType, f32, i32
 
 __all__ = [
     "CHUNK", "PagedConfig", "PagedSizes", "emit", "folded", "lanes_for", "launch", "name", "plan",
@@ -123,7 +123,7 @@ def plan(s: PagedSizes) -> PagedPlan:
 
 _NAMES = (
     "rows", "key_heads", "group", "dim", "page_size", "cache_pages", "sequences", "pages",
-    "q_row", "splits", "row_block", "most_heads", "scale",
+    "q_row", "splits", "row_block", "most_heads", *float_names("scale"),
 )  # fmt: skip
 _JOINS = ("heads", "dim", "splits", "out_row")
 
@@ -138,10 +138,11 @@ def launch(config: PagedConfig, s: PagedSizes, site: int = 0) -> Launch:
         return Launch(s.rows * s.heads, maximum(1, 4096 // s.dim), tuple(sizes), scratch)
     values = {
         **_values(s), "splits": cut.splits, "row_block": cut.rows, "most_heads": cut.heads,
-        "scale": float_bits(s.scale),
+        **float_words("scale", s.scale),
     }  # fmt: skip
     sizes = [values[n] for n in _NAMES]
-    sizes += [float_bits(s.softcap)] * config.softcap + [s.window] * config.window
+    sizes += [*float_words("softcap", s.softcap).values()] * config.softcap
+    sizes += [s.window] * config.window
     rows = cut.rows * cut.heads * (s.heads // s.key_heads)
     _, end = offsets(_lengths(config.lanes, s.dim, rows), 0)
     tasks = ceil_div(s.rows, cut.rows) * s.key_heads * cut.splits
@@ -208,7 +209,8 @@ class _Partial:
         self.sums, self.state = k.buffer("sums", f32), k.buffer("state", f32)
         self.error = k.error_record()
         self.size = {n: k.size(n) for n in _NAMES}
-        self.softcap = self._float(k.size("softcap")) if config.softcap else None
+        caps = {n: k.size(n) for n in float_names("softcap") * config.softcap}
+        self.softcap = k.cast(float_of(k, caps, "softcap"), f32) if config.softcap else None
         self.window = k.size("window") if config.window else None
         self.site = k.size("site")
         s = self.size
@@ -216,13 +218,10 @@ class _Partial:
         self.origin = k.index(0)  # the position of the chunk's first key
         self.heads, self.some = k.index(1), self.page_size  # key heads, and keys at a time
         self.width = s["key_heads"] * self.dim
-        self.scale = self._float(s["scale"])
+        self.scale = k.cast(float_of(k, s, "scale"), f32)
         rows = s["row_block"] * self.group * s["most_heads"]
         starts, _ = offsets(_lengths(self.n, self.dim, rows), k.index(0))
         self.scratch = {name: k.scratch(f32, at * 4) for name, at in starts.items()}
-
-    def _float(self, bits: Reg) -> Reg:
-        return self.k.cast(self.k.bitcast(self.k.cast(bits, i64), f64), f32)
 
     def task(self, t: Reg) -> None:
         """A block of rows, as runs of one sequence each."""
