@@ -200,7 +200,8 @@ class Emitter:
 
     def literal(self, at: int, of: int, dt: DType) -> Reg:
         """A scalar that the launch brings, behind its sizes: in the words from ``at`` on, of ``of``
-        in all. A word has 64 bits, or 32 where indices have: then 64 bits are two words, the low one first."""
+        in all. A word has 64 bits, or 32 where indices have: then 64 bits are two words, the low
+        one first."""
         self._words = [f"%literal{n}" for n in range(of)]
         if (at, dt) not in self._literals:
             with self.at_top():
@@ -212,19 +213,19 @@ class Emitter:
         self._read.add(low)
         signed = {8: i8, 16: i16, 32: i32, 64: i64}[dt.bits]
         if not self.target.binds:
-            whole = i32 if self.target.word_bits == 32 else i64
-            read = [
-                self.op(f"arith.index_cast {w} : index to {whole.name}", whole, 0) for w in words
-            ]
-            bits = read[0]
-            if len(words) > 1 and dt.bits == 64 and whole is i32:
-                bits = (self.cast(bits, i64) & 0xFFFFFFFF) | (self.cast(read[1], i64) << 32)
+            bits = self._index_word(low)
+            if dt.bits == 64 and self.target.word_bits == 32:
+                self._read.add(words[1])
+                bits = (bits & 0xFFFFFFFF) | (self._index_word(words[1]) << 32)
         elif dt.bits <= 32:
             bits = self.reg(f"{low}_i32", i32)
         else:
             high = self.reg(f"{words[1]}_i32", i32)
             bits = self.cast(self.reg(f"{low}_i32", u32), i64) | (self.cast(high, i64) << 32)
         return self.bitcast(self.cast(bits, signed), dt)
+
+    def _index_word(self, name: str) -> Reg:
+        return self.op(f"arith.index_cast {name} : index to i64", i64, 0)
 
     # -- conversions -----------------------------------------------------------------------
 
