@@ -37,6 +37,7 @@ KNOWN = {
         "browsers have it (rlx export-web writes for them); here 'gpu' is the same: rlx[webgpu]",
     ),
     "cpu": Known("CPU"),
+    "wasm": Known("WebAssembly", (), "browsers and node run what rlx export-web writes for it"),
     "interpret": Known("interpreter"),
 }  # fmt: skip
 

@@ -98,6 +98,12 @@ class KernelTarget:
         return not self.binds
 
     @property
+    def interrupts(self) -> bool:
+        """Whether the runtime can end a loop of a kernel: the native one, whose record of faults
+        has an address of 64 bits for that (``Kernel.rounds``)."""
+        return self.serial and self.index_bits == 64
+
+    @property
     def word_bits(self) -> int:
         """Bits of a number among a launch's sizes."""
         return 32 if self.binds else self.index_bits

@@ -227,9 +227,6 @@ class Emitter:
     def _index_word(self, name: str) -> Reg:
         return self.op(f"arith.index_cast {name} : index to i64", i64, 0)
 
-    def _index_word(self, name: str) -> Reg:
-        return self.op(f"arith.index_cast {name} : index to i64", i64, 0)
-
     # -- conversions -----------------------------------------------------------------------
 
     def index_word(self, dt: DType) -> DType:

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlx.compiler.ranges import for_sizes, ranged
-from rlx.errors import DeviceError, UnsupportedError
+from rlx.errors import DeviceError, ShapeError, UnsupportedError
 from rlx.ir.arrays import fixed
 from rlx.ir.builders import located
 from rlx.ir.given import param_arrays
 from rlx.ir.graph import Graph
+from rlx.ir.op import caller
 from rlx.lowering.compilation import Options
 from rlx.precision import check_precision, types_of
 from rlx.precision.rewrite import with_precision
@@ -63,6 +64,14 @@ def compile_artifact(
     chosen_options = Options.of(options)
     wanted = default_target() if target is None else target
     order = _ordered([wanted] if isinstance(wanted, str) else list(wanted))
+
+    if bound.symbols and order[0].programs and order[0].kernels.serial:
+        raise ShapeError(
+            f"an artifact for {order[0].name!r} is for one size of every dim, and"
+            f" {', '.join(sorted(bound.symbols))} of graph {graph.name!r} has none; give"
+            f" dims={{{min(bound.symbols)!r}: 1, ...}}",
+            caller(),
+        )
 
     def compiled(t: Target) -> Artifact:
         types = types_of(chosen, t.features.has)

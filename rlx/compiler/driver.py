@@ -85,7 +85,7 @@ def compile_structure(
             return _compile_whole(graph, compilation), CompileReport(compilation, 1)
         schedule = lowered(graph, compilation)
         report = CompileReport(compilation)
-        if target.kernels.frame == "gpu":
+        if target.programs:
             return compile_device(schedule, target, report), report
         return compile_schedule(schedule, target, report, shelf), report
 
@@ -109,8 +109,8 @@ def compile_device(
     sizes: Mapping[str, int] | None = None,
     guards: Sequence[Guard] = (),
 ) -> Artifact:
-    """The artifact of a schedule for a GPU. One of symbolic sizes is for all that meet the guards;
-    ``sizes`` are those at hand."""
+    """The artifact of a schedule as a program, whose kernels are one file: a GPU's or a page's. One
+    of symbolic sizes is for all that meet the guards; ``sizes`` are those at hand."""
     # Imported here: compiling for a CPU needs none of them.
     from rlx.lowering.passes.gpu_program import gpu_program, without_sizes
     from rlx.runtime.devices.gpu_program import DeviceVariant

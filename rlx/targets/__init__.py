@@ -36,6 +36,7 @@ TARGETS = {
     "opengl": "rlx.targets.opengl",
     "directx": "rlx.targets.directx",
     "webgpu": "rlx.targets.webgpu",
+    "wasm": "rlx.targets.wasm",
     "tpu": "rlx.targets.tpu",
     "mlx": "rlx.targets.mlx",
     "ane": "rlx.targets.ane",

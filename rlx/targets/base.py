@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["BINARY_STAGES", "Emitter", "Target", "check_kernels"]
 
 
-BINARY_STAGES = frozenset(["object", "spirv", "hsaco", "vhlo", "tpu", "mlxfn", "mlpackage"])
+BINARY_STAGES = frozenset(["object", "spirv", "hsaco", "wasm", "vhlo", "tpu", "mlxfn", "mlpackage"])
 """The stages whose files are no text."""
 
 
@@ -66,6 +66,12 @@ class Target:
     def communicates(self) -> bool:
         """Whether what runs the steps has communicators, for collectives."""
         return self.kernels.serial
+
+    @property
+    def programs(self) -> bool:
+        """Whether what is compiled for it is a program of memories and kernels in one file, and not
+        objects that the native runtime loads."""
+        return self.name != "cpu"
 
     @property
     def spec(self) -> str:

@@ -49,6 +49,7 @@ host reads what decides it.
 EVIDENCE = {
     "hardware": "ran on hardware",
     "emulated": "ran on an emulated processor",
+    "engine": "ran in an engine of WebAssembly",
     "software": "ran on a software driver",
     "shim": "ran on the processor, compiled as C++ with a shim",
     "assembled": "assembled only",

@@ -37,7 +37,7 @@ from rlx.runtime import backend
 from rlx.runtime.backend import registered
 from rlx.targets import TARGETS, find_target
 from rlx.targets.gpu.drivers import DRIVERS, probe
-from support import emulated, web
+from support import emulated, node, web
 from support.device import device_of
 from support.drivers import STAND_INS, why_no_stand_in
 from support.emulated import EMULATED
@@ -89,15 +89,20 @@ family and every type of storage. The driver's compiler alone is asked about the
 EVERYWHERE = ("mir.gather", "mir.softmax", "mir.where")
 """Ops that need every form of kernel: each target's turning set has all their types and samples."""
 
+WASM = "wasm"
+
+ELSEWHERE = (*EMULATED, WASM)
+"""The targets of kernels of processors that are not this one: emulated, or an engine in node."""
+
 SEEDS = ((0, False), (1, True))
 """Runs of a program: seeds, and whether some floats are nan, infinite or zero."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Where the code of a target runs here: on ``hardware``, ``emulated``, on a ``software``
-    driver, as C++ by way of a ``shim``, or nowhere, so that it is ``assembled`` only. ``why`` says
-    what is missing."""
+    """Where the code of a target runs here: on ``hardware``, ``emulated``, in an ``engine`` of
+    WebAssembly, on a ``software`` driver, as C++ by way of a ``shim``, or nowhere, so that it is
+    ``assembled`` only. ``why`` says what is missing."""
 
     target: str
     evidence: str
@@ -168,8 +173,8 @@ def gpu_targets() -> tuple[str, ...]:
 
 
 def columns() -> tuple[str, ...]:
-    """The targets that the record tells of: GPUs', and processors that are emulated."""
-    return (*gpu_targets(), *EMULATED)
+    """The targets that the record tells of: GPUs', and those of ``ELSEWHERE``."""
+    return (*gpu_targets(), *ELSEWHERE)
 
 
 def facts(target: str) -> Facts:
@@ -178,6 +183,9 @@ def facts(target: str) -> Facts:
         why = emulated.why_not(target)
         name = "" if why else emulated.device_name(target)
         return Facts(target, "assembled" if why else "emulated", name, why)
+    if target == WASM:
+        why = node.why_not()
+        return Facts(target, "assembled" if why else "engine", "" if why else node.version(), why)
     if target == web.NAME:
         why = web.why_not()
         name = "" if why else web.device_name()
@@ -238,9 +246,9 @@ def runnable() -> tuple[str, ...]:
 def _turning(target: str) -> list[Case]:
     if target in STANDS:
         return _covering(target)
-    if target in EMULATED:
-        turns_of_all = EMULATED_TURNS * len(EMULATED)
-        return chosen_cases(lambda op: (list(EMULATED).index(target), turns_of_all), list(cases()))
+    if target in ELSEWHERE:
+        turns_of_all = TURNS_ELSEWHERE * len(ELSEWHERE)
+        return chosen_cases(lambda op: (ELSEWHERE.index(target), turns_of_all), list(cases()))
     turns = [t for t in runnable() if t not in STANDS]
 
     def turn(op: str) -> tuple[int, int]:
@@ -266,9 +274,9 @@ def _full(target: str) -> list[Case]:
     return list(cases())
 
 
-EMULATED_TURNS = 6
-"""How many sets like its turning one would make the covering one of an emulated processor: what
-kernels compute is tested on this one, and here that other instructions do the same."""
+TURNS_ELSEWHERE = 4
+"""How many sets like the turning ones of ``ELSEWHERE`` would make the covering one: what kernels
+compute is tested on this processor, and there that other instructions do the same."""
 
 NEVER = (-1, 0)
 """The turn of a target that takes the first case of an op alone."""
@@ -369,7 +377,7 @@ def _tried(
 def _judged(target: str, batch: Sequence[Case], names: Sequence[str]) -> None:
     """Compile a batch for names of a target, and ask its judge what it says of that."""
     graph, judge = OpGraph.of_cases("cases", batch).graph, JUDGES.get(target)
-    if target in EMULATED:
+    if target in ELSEWHERE:
         rlx.compile_artifact(graph, target)
         return
     for name in names:
@@ -386,7 +394,7 @@ def _run(target: str, batch: Sequence[Case]) -> Iterator[Finding]:
     for seed, special in SEEDS:
         feeds = made.feeds(seed, special=special)
         expected = interpret(made.graph, feeds)
-        loses = special and target not in EMULATED and loses_products_with_zero(target)
+        loses = special and target not in ELSEWHERE and loses_products_with_zero(target)
         for case, a, b in zip(made.owners, run(feeds), expected, strict=True):
             if loses and _multiplies_by_zero(case):
                 continue
@@ -405,6 +413,8 @@ def _runner_of(target: str, graph: rlx.Graph) -> Callable[[Mapping[str, Any]], S
     if target in EMULATED:
         artifact = rlx.compile_artifact(graph, target)
         return lambda feeds: emulated.run(artifact, target, feeds)
+    if target == WASM:
+        return node.WasmProgram(graph).run
     return rlx.Session(device_of(target)).compile(graph).run
 
 

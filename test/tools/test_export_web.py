@@ -67,11 +67,13 @@ def test_the_command_writes_a_folder_that_needs_nothing_else(
         "kernels.wgsl",
         "weights.bin",
         "rlx.js",
+        "wasm.js",
         "steps.js",
         "index.html",
     }
-    program = json.loads((folder / "program.json").read_text("utf-8"))
-    assert program["format"] == web.FORMAT
+    written = json.loads((folder / "program.json").read_text("utf-8"))
+    assert written["format"] == web.FORMAT
+    program = written["programs"]["webgpu"]
     at = next(m["at"] for m in program["memories"] if m["role"] == "param")
     carried = (folder / "weights.bin").read_bytes()[at : at + 16]
     assert np.frombuffer(carried, np.float32).tolist() == [0, 1, 2, 3]
@@ -86,7 +88,8 @@ def test_outputs_have_the_names_that_a_page_reads(tmp_path: Path) -> None:
     for outputs in ({"y": x * 2.0, "sum": x.sum()}, [x * 2.0, x.sum()]):
         g.set_outputs(outputs)
         write_bundle(rlx.compile_artifact(g, "webgpu"), tmp_path)
-        program = json.loads((tmp_path / "program.json").read_text("utf-8"))
+        written = json.loads((tmp_path / "program.json").read_text("utf-8"))
+        program = written["programs"]["webgpu"]
         found.append([output["name"] for output in program["outputs"]])
     assert found == [["y", "sum"], ["0", "1"]]
     script = (STATIC / "rlx.js").read_text("utf-8")
@@ -100,7 +103,9 @@ def test_the_script_reads_the_format_that_is_written() -> None:
 
 def test_an_artifact_of_another_target_is_refused(tmp_path: Path) -> None:
     made = rlx.compile_artifact(graph(), "vulkan", params=weights())
-    with pytest.raises(ArtifactError, match="for the target 'webgpu', found one for 'vulkan'"):
+    with pytest.raises(
+        ArtifactError, match="for the target 'webgpu' or 'wasm', found one for 'vulkan'"
+    ):
         write_bundle(made, tmp_path)
 
 

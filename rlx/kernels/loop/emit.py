@@ -208,8 +208,9 @@ class _Emitter:
         self.results = [k.buffer(f"out{n}", dt) for n, dt in enumerate(config.outputs)]
         self.sites: list[Reg] = []
         self.error: Buffer | None = None
-        self.long, count = runs_long(config.block), limits(config.block)
-        if count or self.long:
+        long, count = runs_long(config.block), limits(config.block)
+        self.long = long and k.target.interrupts
+        if count or long:
             self.error = k.error_record()
             self.sites = [k.size(f"site{n}") for n in range(count)]
         self.met = 0

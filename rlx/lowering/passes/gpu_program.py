@@ -59,7 +59,10 @@ def gpu_program(
         return texts
 
     texts = emitted(())
-    builder = _Builder(schedule, numbers, texts, most_rounds, sizes)
+    if target.kernels.serial:
+        builder = _RangeBuilder(schedule, numbers, texts)
+    else:
+        builder = _Builder(schedule, numbers, texts, most_rounds, sizes)
     if most_rounds is not None and builder.unsure:
         texts = emitted(builder.unsure)
         builder = _Builder(schedule, numbers, texts, most_rounds, sizes)
@@ -223,6 +226,17 @@ class _Builder:
         )
         self.sites.append((message, file, line))
         return len(self.sites) - 1
+
+
+class _RangeBuilder(_Builder):
+    """The same for kernels that take a range, as CPUs' do: launches stay as they are."""
+
+    def launch(self, step: Launch[Place]) -> Launch[Place]:
+        """The launch with the memory of its program: its grid is a range, a grain, and the bytes of
+        scratch."""
+        self.rounds.append(None)
+        places = tuple([self.place(p) for p in step.places])
+        return Launch(self.kernels[step.kernel], step.grid, places, step.sizes)
 
 
 def _bytes(dt: Any, shape: Sequence[int]) -> int:

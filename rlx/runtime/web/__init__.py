@@ -1,13 +1,15 @@
-"""Programs for browsers: a folder with a program for WebGPU, its values, and what runs it.
+"""Programs for browsers: a folder with a program for WebGPU, for WebAssembly or for both, its
+values, and what runs it.
 
     from rlx.runtime.web import write_bundle
 
     write_bundle(rlx.compile_artifact(graph, "webgpu", params=params), "site/model")
 
 A page loads ``rlx.js`` from the folder, which loads the rest; nothing comes from elsewhere. The
-files are ``rlx.js`` and ``steps.js``, the code; ``program.json``, which has the steps and the
-memories; ``kernels.wgsl``; ``weights.bin``, the params and constants one after another; and
-``index.html``, a page that runs the program on inputs of its own, as an example.
+files are ``rlx.js``, ``wasm.js`` and ``steps.js``, the code; ``program.json``, which has the steps
+and the memories; ``kernels.wgsl`` and ``kernels.wasm``; ``weights.bin``, the params and constants
+one after another; and ``index.html``, a page that runs the program on inputs of its own, as an
+example.
 """
 
 from __future__ import annotations
@@ -25,41 +27,52 @@ from rlx.runtime.artifact import Artifact, Variant
 from rlx.schedule.codec import main_words
 from rlx.schedule.steps import Place, Step
 from rlx.targets.gpu.program import GpuProgram
+from rlx.targets.wasm.module import MAGIC, data_bytes
 from rlx.types import DTYPES
 
 __all__ = ["FORMAT", "write_bundle"]
 
-FORMAT = 2
+FORMAT = 3
 """The number of ``program.json``'s format, which ``rlx.js`` checks."""
 
-_COPIED = ("rlx.js", "steps.js", "index.html")
+_COPIED = ("rlx.js", "wasm.js", "steps.js", "index.html")
+
+_KERNELS = {"webgpu": "kernels.wgsl", "wasm": "kernels.wasm"}
+"""The targets that pages run, and the file of their code."""
 
 _ALIGNED = 16
 
 
-def write_bundle(artifact: Artifact, folder: str | Path) -> list[str]:
-    """Write an artifact for the target "webgpu" to a folder; returns the names of its files.
+def write_bundle(
+    artifact: Artifact, folder: str | Path, fallback: Artifact | None = None
+) -> list[str]:
+    """Write an artifact for the target "webgpu" or "wasm" to a folder; returns the names of its
+    files. A ``fallback`` for "wasm", of the same graph, is what pages run where there is no WebGPU;
+    both read the same params.
 
-    ArtifactError for an artifact of another target, or without a value for one of its params.
+    ArtifactError for an artifact of another target, or without a value for one of its params, and
+    for a fallback of another graph.
     """
-    variant = artifact.variants[0]
-    if isinstance(variant, Variant) or variant.machine != "webgpu":
+    programs = {a.variants[0].machine: _program(a) for a in (artifact, fallback) if a is not None}
+    if fallback is not None and (
+        [*programs] != ["webgpu", "wasm"] or _signatures(artifact) != _signatures(fallback)
+    ):
         raise ArtifactError(
-            f"a bundle for browsers is made of an artifact for the target 'webgpu', found one for"
-            f" {artifact.target!r}"
+            f"a fallback is an artifact for 'wasm' of the graph of one for 'webgpu', found"
+            f" {fallback.target!r} of inputs {fallback.inputs} beside {artifact.target!r} of inputs"
+            f" {artifact.inputs}"
         )
-    if missing := [name for name, _, _ in artifact.params if name not in artifact.values]:
-        listed = ", ".join(map(repr, missing))
-        raise ArtifactError(
-            f"a bundle carries the values of all params, and {listed} have none; give them to"
-            " compile_artifact as params={...}"
-        )
-    program = variant.program
-    weights, offsets = _packed(program, artifact.values)
-    files = {
-        "program.json": json.dumps(_described(program, offsets), indent=1).encode(),
-        "kernels.wgsl": program.kernels[0].code if program.kernels else b"",
-        "weights.bin": weights,
+    weights = bytearray()
+    params = [_put(weights, artifact.values[name]) for name, _, _ in artifact.params]
+    described: dict[str, Any] = {}
+    for name, program in programs.items():
+        starts = {"param": params, "constant": [_put(weights, c) for c in program.constants]}
+        described[name] = _described(program, starts)
+    codes = {_KERNELS[n]: p.kernels[0].code for n, p in programs.items() if p.kernels}
+    files: dict[str, bytes] = {
+        "program.json": json.dumps({"format": FORMAT, "programs": described}, indent=1).encode(),
+        **{_KERNELS[name]: codes.get(_KERNELS[name], _EMPTY[name]) for name in programs},
+        "weights.bin": bytes(weights),
         **{name: (Path(__file__).parent / name).read_bytes() for name in _COPIED},
     }
     target = Path(folder)
@@ -69,25 +82,43 @@ def write_bundle(artifact: Artifact, folder: str | Path) -> list[str]:
     return list(files)
 
 
-def _packed(program: GpuProgram, values: Mapping[str, Any]) -> tuple[bytes, list[int]]:
-    """Params and then constants one after another, and where each starts."""
-    arrays = [*(values[name] for name, _, _ in program.params), *program.constants]
-    parts, offsets, at = list[bytes](), list[int](), 0
-    for a in arrays:
-        data = np.ascontiguousarray(a).tobytes()
-        data += bytes(-len(data) % _ALIGNED)
-        parts.append(data)
-        offsets.append(at)
-        at += len(data)
-    return b"".join(parts), offsets
+_EMPTY = {"webgpu": b"", "wasm": b"\0asm\1\0\0\0"}
+"""The code of no kernels."""
 
 
-def _described(program: GpuProgram, offsets: Sequence[int]) -> dict[str, Any]:
+def _program(artifact: Artifact) -> GpuProgram:
+    variant = artifact.variants[0]
+    if isinstance(variant, Variant) or variant.machine not in _KERNELS:
+        raise ArtifactError(
+            "a bundle for browsers is made of an artifact for the target 'webgpu' or 'wasm', found"
+            f" one for {artifact.target!r}"
+        )
+    if missing := [name for name, _, _ in artifact.params if name not in artifact.values]:
+        listed = ", ".join(map(repr, missing))
+        raise ArtifactError(
+            f"a bundle carries the values of all params, and {listed} have none; give them to"
+            " compile_artifact as params={...}"
+        )
+    return variant.program
+
+
+def _signatures(artifact: Artifact) -> tuple[Any, ...]:
+    return artifact.params, artifact.inputs, artifact.outputs
+
+
+def _put(weights: bytearray, array: Any) -> int:
+    """Where an array lies, which is added behind the others."""
+    at = len(weights)
+    weights += np.ascontiguousarray(array).tobytes()
+    weights += bytes(-len(weights) % _ALIGNED)
+    return at
+
+
+def _described(program: GpuProgram, starts: Mapping[str, Sequence[int]]) -> dict[str, Any]:
     signatures = {"inputs": program.inputs, "outputs": program.outputs}
-    count = len(program.params)
-    starts = {"param": offsets[:count], "constant": offsets[count:]}
+    code = program.kernels[0].code if program.kernels else b""
     return {
-        "format": FORMAT,
+        "data": data_bytes(code) if code.startswith(MAGIC) else 0,
         "kernels": [
             {
                 "name": k.name,

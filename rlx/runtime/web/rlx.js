@@ -1,4 +1,5 @@
-// Runs a program that `rlx export-web` wrote, on WebGPU.
+// Runs a program that `rlx export-web` wrote, on WebGPU; where there is none, on the processor, if
+// the folder has the kernels for that.
 //
 //     import { load } from "./model/rlx.js";
 //     const model = await load();
@@ -13,10 +14,10 @@ import { KINDS, VERSION } from "./steps.js";
 export const ARRAYS = {
   f32: Float32Array, i32: Int32Array, u32: Uint32Array, i16: Int16Array, u16: Uint16Array,
   i8: Int8Array, u8: Uint8Array, bool: Uint8Array, f16: Uint16Array, bf16: Uint16Array,
-  c64: Float32Array,
+  c64: Float32Array, f64: Float64Array, i64: BigInt64Array, u64: BigUint64Array, c128: Float64Array,
 };
 
-const FORMAT = 2;
+const FORMAT = 3;
 const WORD = 16;
 const LIMITS = [
   "maxBufferSize", "maxStorageBufferBindingSize", "maxStorageBuffersPerShaderStage",
@@ -25,24 +26,36 @@ const LIMITS = [
 
 const up = (n, step) => Math.ceil(n / step) * step;
 
-/** The program of a folder (by default this file's), on a GPU of this machine. */
-export async function load(folder = new URL(".", import.meta.url), device = null) {
-  const file = async (name) => {
-    const found = await fetch(new URL(name, new URL(folder, location.href)));
-    if (!found.ok) throw new Error(`rlx: ${name}: ${found.status} ${found.statusText}`);
-    return found;
-  };
-  const [program, code, weights] = await Promise.all([
-    file("program.json").then((f) => f.json()),
-    file("kernels.wgsl").then((f) => f.text()),
-    file("weights.bin").then((f) => f.arrayBuffer()),
-  ]);
-  if (program.format !== FORMAT)
-    throw new Error(`rlx: program.json has format ${program.format}; this rlx.js reads ${FORMAT}`);
-  const model = new Model(program, device ?? (await open()));
-  await model.start(code, weights);
+/**
+ * The program of a folder (by default this file's), on a GPU of this machine: `model.target` is then
+ * "webgpu". Where there is none, or `device` is "wasm", it is "wasm", if the folder has that.
+ */
+export async function load(folder = new URL(".", import.meta.url), device = null, from = fetched) {
+  const file = (name) => from(name, folder);
+  const json = await file("program.json").then((f) => f.json());
+  if (json.format !== FORMAT)
+    throw new Error(`rlx: program.json has format ${json.format}; this rlx.js reads ${FORMAT}`);
+  const { webgpu, wasm } = json.programs;
+  const weights = await file("weights.bin").then((f) => f.arrayBuffer());
+  if (device === "wasm" || !webgpu || (wasm && !device && !(await adapterHere()))) {
+    if (!wasm) throw new Error("rlx: this folder has no program for wasm");
+    const { WasmModel } = await import("./wasm.js");
+    const model = new WasmModel(wasm, null, "wasm");
+    await model.start(await file("kernels.wasm").then((f) => f.arrayBuffer()), weights);
+    return model;
+  }
+  const model = new Model(webgpu, device ?? (await open()), "webgpu");
+  await model.start(await file("kernels.wgsl").then((f) => f.text()), weights);
   return model;
 }
+
+async function fetched(name, folder) {
+  const found = await fetch(new URL(name, new URL(folder, location.href)));
+  if (!found.ok) throw new Error(`rlx: ${name}: ${found.status} ${found.statusText}`);
+  return found;
+}
+
+const adapterHere = async () => globalThis.navigator?.gpu?.requestAdapter();
 
 /** A device with as much as the machine's GPU allows. */
 async function open() {
@@ -53,22 +66,25 @@ async function open() {
   return adapter.requestDevice({ requiredLimits });
 }
 
-class Model {
-  constructor(program, device) {
+export class Model {
+  constructor(program, device, target) {
     this.program = program;
+    this.target = target;
     this.prologue = stepsOf(program.prologue);
     this.main = stepsOf(program.main);
     this.device = device;
     this.inputs = program.inputs;
     this.outputs = program.outputs;
-    this.alignment = Math.max(WORD, device.limits.minStorageBufferOffsetAlignment);
     this.encoder = null;
     this.queue = Promise.resolve();
+    this.memory = (role, index) =>
+      program.memories.findIndex((m) => m.role === role && m.index === index);
   }
 
   /** Make kernels and memories, and run what depends on weights alone. */
   async start(code, weights) {
     const { device, program } = this;
+    this.alignment = Math.max(WORD, device.limits.minStorageBufferOffsetAlignment);
     device.pushErrorScope("out-of-memory");
     device.pushErrorScope("validation");
     const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;
@@ -78,8 +94,6 @@ class Model {
       if (m.at !== null && m.bytes) device.queue.writeBuffer(buffer, 0, weights, m.at, up(m.bytes, 4));
       return buffer;
     });
-    this.memory = (role, index) =>
-      program.memories.findIndex((m) => m.role === role && m.index === index);
     const module = device.createShaderModule({ code });
     this.kernels = await Promise.all(program.kernels.map((k) => this.kernel(k, module)));
     await this.steps(this.prologue, []);
@@ -253,7 +267,8 @@ class Model {
   }
 }
 
-function offset(place, rounds) {
+/** Where a place is in the given rounds of the loops around it. */
+export function offset(place, rounds) {
   return place.moves.reduce((at, [depth, step]) => at + rounds[depth] * step, place.offset);
 }
 
@@ -281,7 +296,7 @@ function stepsOf(words) {
 
 function checked({ name, dtype, shape }, feeds) {
   const given = feeds[name];
-  const expected = shape.reduce((a, b) => a * b, dtype === "c64" ? 2 : 1);
+  const expected = shape.reduce((a, b) => a * b, /^c/.test(dtype) ? 2 : 1);
   const kind = ARRAYS[dtype];
   if (!(given instanceof kind) || given.length !== expected)
     throw new Error(

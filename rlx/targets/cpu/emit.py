@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 import threading
 from collections.abc import Sequence
+from typing import Literal
 
 from rlx import _mlir
 from rlx.codegen.builder import KernelText
@@ -21,7 +22,7 @@ from rlx.targets.llvm import machine
 from rlx.targets.llvm.bridge import to_llvm22
 from rlx.targets.llvm.half import with_conversions
 
-__all__ = ["compile_kernels", "to_assembly", "to_llvm"]
+__all__ = ["compile_kernels", "framed", "to_assembly", "to_llvm"]
 
 # The order matters: functions first, so that memrefs become bare pointers. The canonicalizer then
 # folds the descriptors away that each access unpacks, and halves the text that LLVM parses.
@@ -61,20 +62,31 @@ def to_llvm(kernels: Sequence[KernelText], features: Features, *, lines: bool = 
     With ``lines`` an instruction says by ``!dbg`` which line of the text it came from, counted from
     the kernel's first.
     """
+    text = framed(kernels, 64, lines)
+    if features.arch == "riscv64":
+        text = with_conversions(text, boxed=True, group="1000")
+    return text
+
+
+def framed(kernels: Sequence[KernelText], index_bits: Literal[32, 64], lines: bool = False) -> str:
+    """LLVM 22 text of kernels whose indices and sizes have so many bits, for any machine. The
+    attributes of its functions are number 1000."""
     check_kernels(kernels, "cpu")
     bodies = "\n".join(_as_body(k) for k in kernels)
     # The module's own head stands before the first line, so that kernel lines count from 1.
-    text = _local(to_llvm22(_lowering.translate(f"module {{{bodies}\n}}", lines)))
-    if features.arch == "riscv64":
-        text = with_conversions(text, boxed=True, group="1000")
-    frames = "\n".join(_frame(k) for k in kernels)
+    head = "" if index_bits == 64 else f" attributes {{{_INDEX_OF_32}}}"
+    made = _lowering[index_bits].translate(f"module{head} {{{bodies}\n}}", lines)
+    # It says how wide an index is; the layout that counts is the machine's.
+    text = _local(to_llvm22(_LAYOUT.sub("", made)))
+    frames = "\n".join(_frame(k, index_bits) for k in kernels)
     return f"{text}\n{frames}\nattributes #1000 = {{ {_FUNCTION_ATTRIBUTES} }}\n"
 
 
 class _Lowering:
     """MLIR from kernel text to LLVM IR, one module at a time, in a context that many share."""
 
-    def __init__(self) -> None:
+    def __init__(self, pipeline: str) -> None:
+        self._text = pipeline
         self._lock = threading.Lock()
         self._modules_left = 0
 
@@ -82,7 +94,7 @@ class _Lowering:
         with self._lock:
             if not self._modules_left:
                 self._context = _mlir.context()
-                self._pipeline = _mlir.Pipeline(PIPELINE, self._context)
+                self._pipeline = _mlir.Pipeline(self._text, self._context)
                 self._with_lines = _mlir.Pipeline(_LINES, self._context)
                 self._modules_left = MODULES_PER_CONTEXT
             self._modules_left -= 1
@@ -90,7 +102,14 @@ class _Lowering:
             return _mlir.text_to_llvm_ir(text, pipelines, self._context)
 
 
-_lowering = _Lowering()
+_lowering = {
+    64: _Lowering(PIPELINE),
+    32: _Lowering(PIPELINE.replace("convert-to-llvm,", "convert-to-llvm{dynamic=true},")),
+}
+"""By the bits of an index: the conversion to LLVM reads others than 64 from the module."""
+
+_INDEX_OF_32 = "dlti.dl_spec = #dlti.dl_spec<index = 32 : i32>"
+_LAYOUT = re.compile(r"^target datalayout.*\n", re.MULTILINE)
 
 
 def _as_body(k: KernelText) -> str:
@@ -105,24 +124,25 @@ def _local(text: str) -> str:
     return _HEAD.sub(lambda head: f"define internal void{head[1]} #1000{head[2] or ''} {{", text)
 
 
-def _frame(k: KernelText) -> str:
+def _frame(k: KernelText, bits: Literal[32, 64]) -> str:
     """The exported function: load the pointers and sizes, and call the body with them."""
-    lines, arguments = [], ["i64 %begin", "i64 %end"]
+    word, align = f"i{bits}", bits // 8
+    lines, arguments = [], [f"{word} %begin", f"{word} %end"]
     for kind, table, count in (
         ("ptr", "%buffers", len(k.buffers)),
-        ("i64", "%sizes", len(k.sizes)),
+        (word, "%sizes", len(k.sizes)),
     ):
         for n in range(count):
             at, value = f"{table}.at{n}", f"{table}.{n}"
-            lines.append(f"  {at} = getelementptr i64, ptr {table}, i64 {n}")
-            lines.append(f"  {value} = load {kind}, ptr {at}, align 8")
+            lines.append(f"  {at} = getelementptr {word}, ptr {table}, i64 {n}")
+            lines.append(f"  {value} = load {kind}, ptr {at}, align {align}")
             arguments.append(f"{kind} {value}")
     if k.scratch:
         arguments.append("ptr %scratch")
     return "\n".join(
         [
-            f"define void @{k.name}(i64 %begin, i64 %end, ptr %buffers, ptr %sizes, ptr %scratch)"
-            " #1000 {",
+            f"define void @{k.name}({word} %begin, {word} %end, ptr %buffers, ptr %sizes,"
+            " ptr %scratch) #1000 {",
             *lines,
             f"  call void @{k.name}_body({', '.join(arguments)})",
             "  ret void",

@@ -65,7 +65,8 @@ class Features(NamedTuple):
             # Linker relaxation would leave distances within a function to a linker.
             extras += [*(f"+{letter}" for letter in sorted(_RVV)), "+zvl128b", "-relax"]
             triple, attributes = "riscv64-unknown-linux-gnu", ",".join(extras)
-            return Machine("riscv64", triple, "generic-rv64", attributes, abi="lp64d")
+            # What LLVM calls medium there reaches 2 GiB, as small does elsewhere.
+            return Machine("riscv64", triple, "generic-rv64", attributes, "lp64d", model="medium")
         extras.append("-prefer-256-bit")
         return Machine("x86-64", "x86_64-unknown-linux-gnu", self.isa, ",".join(extras))
 

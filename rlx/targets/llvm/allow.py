@@ -89,6 +89,7 @@ _INTRINSICS: dict[str, frozenset[str]] = {
     "x86-64": _GENERIC | _X86,
     "aarch64": _GENERIC | _AARCH64,
     "riscv64": _GENERIC,
+    "wasm32": _GENERIC,
     "nvptx64": _GENERIC | _NVPTX,
     "amdgcn": _GENERIC | _AMDGCN,
 }

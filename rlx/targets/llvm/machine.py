@@ -29,7 +29,8 @@ class Machine(NamedTuple):
 
     ``arch`` names the allow-list; ``attributes`` is LLVM's ``+feature,-feature`` string, where
     ``-prefer-256-bit`` keeps LLVM from choosing half of a 512-bit register; ``abi`` is how floats
-    are passed, on machines that have several ways.
+    are passed, on machines that have several ways; ``reloc`` is "static" where code stays where it
+    is linked to; and ``model`` says in LLVM's words how far data may be.
     """
 
     arch: str
@@ -37,6 +38,8 @@ class Machine(NamedTuple):
     cpu: str
     attributes: str = ""
     abi: str = ""
+    reloc: str = "pic"
+    model: str = "small"
 
 
 def emit_object(text: str, machine: Machine, *, opt: int = 2) -> bytes:
@@ -177,11 +180,9 @@ def _new_target_machine(machine: Machine, opt: int) -> llvm.TargetMachine:
         target = binding.Target.from_triple(machine.triple)
     except RuntimeError as error:
         raise ToolchainError(f"this LLVM has no target {machine.triple}: {error}") from None
-    # What LLVM calls medium there reaches data at any distance within 2 GiB, as small elsewhere.
-    model = "medium" if machine.arch == "riscv64" else "small"
     return target.create_target_machine(
-        cpu=machine.cpu, features=machine.attributes, opt=opt, reloc="pic", codemodel=model,
-        abiname=machine.abi,
+        cpu=machine.cpu, features=machine.attributes, opt=opt, reloc=machine.reloc,
+        codemodel=machine.model, abiname=machine.abi,
     )  # fmt: skip
 
 

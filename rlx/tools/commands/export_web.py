@@ -1,4 +1,5 @@
-"""``rlx export-web MODEL -o DIR``: a folder that a web page loads and runs on WebGPU."""
+"""``rlx export-web MODEL -o DIR``: a folder that a web page loads and runs on WebGPU
+or as WebAssembly."""
 
 from __future__ import annotations
 
@@ -24,7 +25,14 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         help="what pages need: webgpu, which every device has, or webgpu+buffers10, +buffers16, ..."
         " for kernels of more buffers",
     )
-    p.add_argument("--device", default="webgpu", help="webgpu, which is the one that pages have")
+    p.add_argument(
+        "--device", default="webgpu", help="webgpu, or wasm for WebAssembly on the processor alone"
+    )
+    p.add_argument(
+        "--fallback",
+        choices=["wasm"],
+        help="put WebAssembly kernels beside it, which pages run where there is no WebGPU",
+    )
     add_graph_options(p)
     add_params(p)
     add_precision(p)
@@ -32,22 +40,24 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace) -> int:
-    """Compile for WebGPU and write the folder; what was made goes to stderr."""
+    """Compile for WebGPU or WebAssembly and write the folder; what was made goes to stderr."""
     import rlx
-    from rlx.runtime.backend import device_name
     from rlx.runtime.web import write_bundle
+    from rlx.targets import parse_target
 
-    if device_name(args.device) != "webgpu":
+    device, _ = parse_target(args.device)
+    if device not in ("webgpu", "wasm"):
         raise DeviceError(
-            f"pages run on webgpu, found {args.device!r}; rlx compile --target {args.device} makes"
-            " an artifact for it"
+            f"pages run on webgpu or wasm, found {args.device!r}; rlx compile --target"
+            f" {args.device} makes an artifact for it"
         )
     check_free(os.path.join(args.output, "program.json"), args.force)
     graph = sized_graph_from(args.graph, args)
-    made = rlx.compile_artifact(
-        graph, f"webgpu:{args.profile}", params=params_from(args, graph),
-        precision=args.precision or "f32",
-    )  # fmt: skip
-    names = write_bundle(made, args.output)
+    params, precision = params_from(args, graph), args.precision or "f32"
+    targets = [f"webgpu:{args.profile}" if device == "webgpu" else device]
+    if args.fallback and device != args.fallback:
+        targets.append(args.fallback)
+    made = [rlx.compile_artifact(graph, t, params=params, precision=precision) for t in targets]
+    names = write_bundle(made[0], args.output, *made[1:])
     print(f"{args.output}: {', '.join(names)}; serve it and open index.html", file=sys.stderr)
     return 0

@@ -1,0 +1,79 @@
+"""Bundles of WebAssembly run by node, one process for all."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import rlx
+from rlx.errors import FaultError, ToolchainError
+from rlx.runtime.artifact import Artifact
+from rlx.runtime.web import write_bundle
+from rlx.types import DTYPES
+
+__all__ = ["WasmProgram", "run_folder", "version", "why_not"]
+
+Array = np.ndarray[Any, Any]
+
+
+def why_not() -> str:
+    """Why nothing runs here; "" if it does."""
+    return "" if shutil.which("node") else "node is not on PATH"
+
+
+@cache
+def version() -> str:
+    """What runs it."""
+    said = subprocess.run(["node", "--version"], capture_output=True, text=True, check=True)
+    return f"node {said.stdout.strip().lstrip('v')}"
+
+
+@cache
+def _process() -> subprocess.Popen[str]:
+    runner = Path(__file__).with_name("run_wasm.mjs")
+    made = subprocess.Popen(
+        ["node", str(runner)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    )
+    atexit.register(made.kill)
+    return made
+
+
+def run_folder(folder: Path, artifact: Artifact, feeds: Mapping[str, Any]) -> list[Array]:
+    """The outputs of a bundle in a folder; FaultError with what it says if it does not end well."""
+    for n, (name, *_) in enumerate(artifact.inputs):
+        np.ascontiguousarray(feeds[name]).tofile(folder / f"in{n}")
+    node = _process()
+    assert node.stdin is not None and node.stdout is not None
+    node.stdin.write(f"{folder}\n")
+    node.stdin.flush()
+    said = node.stdout.readline()
+    if not said:
+        _process.cache_clear()
+        raise ToolchainError(f"node ended with status {node.wait()}")
+    if said.strip():
+        raise FaultError(said.strip())
+    return [
+        np.fromfile(folder / f"out{n}", DTYPES[kind].numpy).reshape(shape)
+        for n, (_, kind, shape) in enumerate(artifact.outputs)
+    ]
+
+
+class WasmProgram:
+    """A graph as a bundle, which ``run`` runs."""
+
+    def __init__(self, graph: rlx.Graph, params: Mapping[str, Any] | None = None) -> None:
+        self.artifact = rlx.compile_artifact(graph, "wasm", params=params)
+        self._folder = tempfile.TemporaryDirectory(prefix="rlx-wasm-")
+        self.files = write_bundle(self.artifact, self._folder.name)
+
+    def run(self, feeds: Mapping[str, Any]) -> list[Array]:
+        """The outputs."""
+        return run_folder(Path(self._folder.name), self.artifact, feeds)

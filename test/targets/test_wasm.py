@@ -1,0 +1,217 @@
+"""WebAssembly: every op in node, control flow and faults, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx.errors import ArtifactError, DeviceError, FaultError, ShapeError, ToolchainError
+from rlx.ir.interpreter import interpret
+from rlx.models.embed import encoder_graph
+from rlx.runtime.artifact import Variant
+from rlx.runtime.web import write_bundle
+from rlx.targets.llvm import machine
+from rlx.targets.wasm.features import PRESETS, best, preset
+from rlx.targets.wasm.module import data_bytes, exporting
+from rlx.tools.cli import main
+from support import node
+from support.browser import result_of
+from support.conformance import SETS, WASM, conforms, need
+from support.minilm import minilm_dir
+from support.samples import op_classes
+
+rng = np.random.default_rng(0)
+
+
+def _pages_graph() -> tuple[rlx.Graph, dict[str, Any], dict[str, Any]]:
+    """Packed params, a branch, a loop by its test, a scan, and a fault."""
+    g = rlx.Graph("page")
+    x, w = g.input("x", [3, 5]), g.param("w", [5, 5])
+    flag, at = g.input("flag", [], "bool"), g.input("at", [2], "i64")
+    y = (x @ (w * 2.0)).softmax(axis=-1)
+    either = rlx.cond(flag, lambda v: v.sin(), lambda v: v + 1.0, y)
+    (grown,) = rlx.while_loop(lambda v: v.max() < 50.0, lambda v: (v * 2.0,), (x.abs() + 1.0,))
+    last, stack = rlx.scan(lambda c, r: (c + r, c * r), x[0], x)
+    g.set_outputs([either, grown, last, stack, g.gather(x, at, axis=0, mode="fault")])
+    feeds = {
+        "x": rng.standard_normal((3, 5)).astype(np.float32),
+        "flag": np.bool_(True),
+        "at": np.array([2, 0], np.int64),
+    }
+    return g, feeds, {"w": rng.standard_normal((5, 5)).astype(np.float32)}
+
+
+def _need_node() -> None:
+    if why := node.why_not():
+        pytest.skip(why)
+
+
+def test_every_op_agrees_with_the_interpreter() -> None:
+    need(WASM)
+    found = list(conforms(WASM, SETS["turning"](WASM), wholly=False))
+    wrong = [str(f) for f in found if f.verdict != "agrees"]
+    assert not wrong, "\n".join(wrong)
+    assert {f.op for f in found} == {op.name for op in op_classes()}
+
+
+def test_control_flow_and_faults() -> None:
+    _need_node()
+    g, feeds, params = _pages_graph()
+    program = node.WasmProgram(g, params)
+    for flag in (True, False):
+        given = {**feeds, "flag": np.bool_(flag)}
+        for a, b in zip(program.run(given), interpret(g, {**given, **params}), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-6)
+    with pytest.raises(FaultError, match=r"test_wasm\.py:\d+: .*out of range for axis 0"):
+        program.run({**feeds, "at": np.array([0, 3], np.int64)})
+    program.run(feeds)  # and it runs on
+
+
+def test_where_there_is_no_webgpu_the_fallback_runs(tmp_path: Path) -> None:
+    """Node has none; and the params are in the folder once."""
+    _need_node()
+    _, feeds, params = _pages_graph()
+    h = rlx.Graph("two")
+    x = h.input("x", [3, 5])
+    h.set_outputs([(x @ h.param("w", [5, 5])).softmax(axis=-1)])
+    made = [rlx.compile_artifact(h, t, params=params) for t in ("webgpu", "wasm")]
+    names = write_bundle(made[0], tmp_path, made[1])
+    assert {"kernels.wgsl", "kernels.wasm", "wasm.js"} < set(names)
+    assert len((tmp_path / "weights.bin").read_bytes()) == 112  # 25 f32, in whole words of 16
+    (found,) = node.run_folder(tmp_path, made[1], {"x": feeds["x"]})
+    expected = interpret(h, {"x": feeds["x"], **params})[0]
+    np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
+
+
+def test_a_browser_runs_it(tmp_path: Path) -> None:
+    g = rlx.Graph("page")
+    x = g.input("x", [2, 3])
+    g.set_outputs({"y": x.exp() @ g.param("w", [3, 4])})
+    w, given = rng.standard_normal((3, 4)).astype(np.float32), np.ones((2, 3), np.float32)
+    write_bundle(rlx.compile_artifact(g, "wasm", params={"w": w}), tmp_path / "site")
+    found = result_of(
+        tmp_path / "site",
+        """
+        const { load } = await import(`${here}/rlx.js`);
+        const model = await load();
+        const { y } = await model.run({ x: new Float32Array(6).fill(1) });
+        return [model.target, ...y];
+        """,
+    )
+    assert found[0] == "wasm"
+    np.testing.assert_allclose(np.reshape(found[1:], (2, 4)), np.exp(given) @ w, rtol=1e-5)
+
+
+def test_a_sentence_encoder_agrees_with_the_cpu(tmp_path: Path) -> None:
+    _need_node()
+    model = minilm_dir()
+    if model is None:
+        pytest.skip("MiniLM is not installed: make .venv/model.stamp")
+    graph = encoder_graph(model)
+    graph = graph.bind({name: 1 + 11 * (name != "batch") for name in graph.symbols})
+    feeds = {
+        str(v.name): rng.integers(0, 2, v.type.static_shape).astype(v.dtype.numpy)
+        for v in graph.inputs
+    }
+    program = node.WasmProgram(graph, graph.param_values)
+    expected = rlx.Session("cpu").compile(graph).run(feeds)
+    for a, b in zip(program.run(feeds), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+
+
+def test_the_command_puts_it_beside_webgpu(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    g = rlx.Graph("small")
+    g.set_outputs([g.input("x", [4]) * 3.0])
+    rlx.save(g, tmp_path / "small.rlx.mlir")
+    given = ["export-web", str(tmp_path / "small.rlx.mlir"), "-o"]
+    assert main([*given, str(tmp_path / "both"), "--fallback", "wasm"]) == 0
+    assert main([*given, str(tmp_path / "one"), "--device", "wasm"]) == 0
+    programs = [
+        list(json.loads((tmp_path / f / "program.json").read_text("utf-8"))["programs"])
+        for f in ("both", "one")
+    ]
+    assert programs == [["webgpu", "wasm"], ["wasm"]]
+    assert main([*given, str(tmp_path / "no"), "--device", "vulkan"]) == 1
+    assert "pages run on webgpu or wasm, found 'vulkan'" in capsys.readouterr().err
+
+
+def test_a_fallback_is_of_the_same_graph(tmp_path: Path) -> None:
+    g, h = rlx.Graph("one"), rlx.Graph("other")
+    g.set_outputs([g.input("x", [4]) * 3.0])
+    h.set_outputs([h.input("x", [5]) * 3.0])
+    made = [rlx.compile_artifact(a, t) for a, t in ((g, "webgpu"), (h, "wasm"), (g, "wasm"))]
+    with pytest.raises(ArtifactError, match="a fallback is an artifact for 'wasm' of the graph"):
+        write_bundle(made[0], tmp_path, made[1])
+    with pytest.raises(ArtifactError, match="a fallback is an artifact for 'wasm' of the graph"):
+        write_bundle(made[2], tmp_path, made[2])
+
+
+def test_artifacts_are_kept_in_files(tmp_path: Path) -> None:
+    g, _, params = _pages_graph()
+    made = rlx.compile_artifact(g, "wasm", params=params)
+    made.save(tmp_path / "m.rlx")
+    again = rlx.Artifact.load(tmp_path / "m.rlx")
+    for folder, artifact in (("a", made), ("b", again)):
+        write_bundle(artifact, tmp_path / folder)
+    for name in ("program.json", "kernels.wasm", "weights.bin"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
+
+
+def test_what_the_kernels_are() -> None:
+    g = rlx.Graph("product")
+    g.set_outputs([(g.input("x", [4, 8]) @ g.param("w", [8, 16])).gelu()])
+    (variant,) = rlx.compile_artifact(g, "wasm").variants
+    assert not isinstance(variant, Variant)
+    code = variant.program.kernels[0].code
+    assert code[:8] == b"\0asm\1\0\0\0" and data_bytes(code) >= 0
+    assert all(k.code is code for k in variant.program.kernels)
+
+
+def test_a_call_of_a_library_is_refused() -> None:
+    """With a table, data and a function from outside, whose types the reader steps over."""
+    text = """
+@numbers = private constant [3 x i32] [i32 1, i32 2, i32 3]
+declare float @cosf(float)
+define void @good(i32 %n, ptr %f) {
+  %at = getelementptr [3 x i32], ptr @numbers, i32 0, i32 %n
+  %x = load i32, ptr %at
+  call void %f(i32 %x)
+  ret void
+}
+"""
+    wanted = PRESETS["simd128"].machine
+    made = exporting(machine.emit_object(text.replace("declare", ";"), wanted), ["good"])
+    assert data_bytes(made) == 12
+    bad = "declare float @outside(float)\ndefine float @f(float %x) {\n  %y = call float" \
+          " @outside(float %x)\n  ret float %y\n}\n"  # fmt: skip
+    llvm = pytest.importorskip("llvmlite.binding")
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    target = llvm.Target.from_triple(wanted.triple).create_target_machine(reloc="static")
+    with pytest.raises(ToolchainError, match="calls of outside for WebAssembly"):
+        exporting(target.emit_object(llvm.parse_assembly(bad)), ["f"])
+
+
+def test_every_dim_has_a_size() -> None:
+    g = rlx.Graph("wide")
+    g.set_outputs([g.input("x", ["n", 4]) * 2.0])
+    with pytest.raises(ShapeError, match="for 'wasm' is for one size of every dim, and n of graph"):
+        rlx.compile_artifact(g, "wasm")
+    assert rlx.compile_artifact(g, "wasm", dims={"n": 3}).inputs[0][2] == (3, 4)
+
+
+def test_names() -> None:
+    assert preset("simd128") == PRESETS["simd128"] == best(PRESETS["simd128"].has | {"gc"})
+    with pytest.raises(DeviceError, match="unknown WebAssembly profile 'simd'"):
+        preset("simd")
+    with pytest.raises(DeviceError, match="unknown extra 'x' of simd128"):
+        preset("simd128+x")
+    with pytest.raises(DeviceError, match="this WebAssembly engine lacks simd128"):
+        best(PRESETS["simd128"].has - {"simd128"})
