@@ -87,9 +87,10 @@ class Blocks(Sums):
         def work() -> list[Reg]:
             if self.config.mask == "bias":
                 self.copy_bias(pair)
-            # The last block may have few queries: then one vector of them is enough.
-            narrow, wide = (partial(self.weights, pair, some) for some in (lanes[:1], lanes))
-            k.when(rows <= self.tile.lanes, narrow, wide)
+            # The last block may have few queries: then the vectors of a tile's rows are enough.
+            few = lanes[: -(-self.tile.rows // self.tile.lanes)]
+            narrow, wide = (partial(self.weights, pair, some) for some in (few, lanes))
+            k.when(rows <= self.tile.lanes * len(few), narrow, wide)
             self.add(pair)
             return [k.maximum(copied, seen)]
 
@@ -125,7 +126,13 @@ class Blocks(Sums):
 
             transpose(k, a.q, at, a.dim, put)
 
-        k.loop(0, rows, t.lanes, some)
+        k.loop(0, self.covered(rows), t.lanes, some)
+
+    def covered(self, rows: Reg) -> Reg:
+        """Query rows of which sums are made, the last one over again: whole tiles of rows, where
+        those are more than a vector has lanes."""
+        tile = self.tile.rows
+        return rows if tile <= self.tile.lanes else (rows + (tile - 1)) // tile * tile
 
     def copy_keys(self, at: Reg, count: Reg) -> None:
         """Convert ``count`` rows of K, and what a custom mask says of them, where need be."""
@@ -166,7 +173,7 @@ class Blocks(Sums):
 
             transpose(k, source, starts, p.keys, put)
 
-        k.loop(0, p.rows, t.lanes, some)
+        k.loop(0, self.covered(p.rows), t.lanes, some)
 
     # -- the weights -------------------------------------------------------------------------
 
