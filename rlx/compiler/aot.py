@@ -65,13 +65,7 @@ def compile_artifact(
     wanted = default_target() if target is None else target
     order = _ordered([wanted] if isinstance(wanted, str) else list(wanted))
 
-    if bound.symbols and order[0].programs and order[0].kernels.serial:
-        raise ShapeError(
-            f"an artifact for {order[0].name!r} is for one size of every dim, and"
-            f" {', '.join(sorted(bound.symbols))} of graph {graph.name!r} has none; give"
-            f" dims={{{min(bound.symbols)!r}: 1, ...}}",
-            caller(),
-        )
+    _check_sizes(bound, order[0])
 
     def compiled(t: Target) -> Artifact:
         types = types_of(chosen, t.features.has)
@@ -91,6 +85,17 @@ def compile_artifact(
         for name, data in t.system.ahead(code).items()
     }
     return replace(first, variants=variants, values=values, extras={**first.extras, **extras})
+
+
+def _check_sizes(graph: Graph, target: Target) -> None:
+    """Refuse dims without sizes for a target whose programs have none (pages')."""
+    if graph.symbols and target.programs and target.kernels.serial:
+        raise ShapeError(
+            f"an artifact for {target.name!r} is for one size of every dim, and"
+            f" {', '.join(sorted(graph.symbols))} of graph {graph.name!r} has none; give"
+            f" dims={{{min(graph.symbols)!r}: 1, ...}}",
+            caller(),
+        )
 
 
 def _ordered(names: Sequence[str]) -> list[Target]:
