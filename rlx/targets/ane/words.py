@@ -168,8 +168,9 @@ class Words(Whole):
     # -- shapes ----------------------------------------------------------------------------
 
     def broadcast(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
+        held = self.tensor(None, t.dtype, shape)  # which refuses an empty one
         repeats = [n if m == 1 else 1 for n, m in zip(shape, t.shape, strict=True)]
-        return self.tensor(self.mb.tile(x=t.handle, reps=repeats), t.dtype, shape)
+        return Tensor(self, self.mb.tile(x=t.handle, reps=repeats), t.dtype, held.shape)
 
     def reshaped(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
         held = self.tensor(None, t.dtype, shape)
