@@ -64,9 +64,9 @@ def test_attention_of_f64_on_few_queries(queries: int) -> None:
     """A vector has fewer lanes than a tile has rows."""
     _need_node()
     g = rlx.Graph("attention")
-    q, k = g.input("q", [1, queries, 3], "f64"), g.input("k", [1, 7, 3], "f64")
+    q, k = g.input("q", [1, queries, 4], "f64"), g.input("k", [1, 7, 4], "f64")
     g.set_outputs(g.attention(q, k, k * 2.0, num_heads=1, kv_heads=1))
-    feeds = {n: rng.standard_normal((1, c, 3)) for n, c in (("q", queries), ("k", 7))}
+    feeds = {n: rng.standard_normal((1, c, 4)) for n, c in (("q", queries), ("k", 7))}
     (found,) = node.WasmProgram(g).run(feeds)
     np.testing.assert_allclose(found, interpret(g, feeds)[0], rtol=1e-11, atol=1e-12)
 
