@@ -9,6 +9,8 @@ runs here as it would run there.
 
 from __future__ import annotations
 
+import os
+import platform
 import re
 import shutil
 import subprocess
@@ -70,8 +72,13 @@ def build(cpu: Cpu, root: Path) -> None:
         "-lstdc++", "-lpthread", "-ldl", "-lm", *cpu.libraries,
         "-o", root / "usr" / "bin" / f"run_model-{cpu.arch}",
     ]  # fmt: skip
+    # The compilers' own libraries lie where no loader looks for them.
+    libraries = root / "usr" / "lib" / f"{platform.machine()}-linux-gnu"
+    paths = [str(libraries), *filter(None, [os.environ.get("LD_LIBRARY_PATH")])]
+    env = {**os.environ, "LD_LIBRARY_PATH": os.pathsep.join(paths)}
     for command in (configure, [tools / "cmake", "--build", folder], link):
-        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+        line = [*map(str, command)]
+        done = subprocess.run(line, capture_output=True, text=True, env=env, check=False)
         if done.returncode:
             sys.exit(f"{command[0]} failed for {cpu.arch}:\n{done.stdout}{done.stderr}")
 
