@@ -579,10 +579,12 @@ def test_options_that_do_not_fit() -> None:
         splat.render(*leaves, camera(g.input("view", [4, 4], "f32")))
 
 
-def test_the_example_of_the_page_runs() -> None:
+def test_the_example_of_the_page_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page = (Path(__file__).parent.parent / "docs" / "splat.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(code, {})
+    monkeypatch.chdir(tmp_path)  # where it writes a file
+    names: dict[str, Any] = {}
+    for code in re.findall(r"```python\n(.*?)```", page, re.DOTALL):
+        exec(code, names)
 
 
 def test_parts_that_do_not_fit_each_other() -> None:

@@ -37,7 +37,10 @@ KNOWN = {
         "browsers have it (rlx export-web writes for them); here 'gpu' is the same: rlx[webgpu]",
     ),
     "cpu": Known("CPU"),
-    "wasm": Known("WebAssembly", (), "browsers and node run what rlx export-web writes for it"),
+    "wasm": Known(
+        "WebAssembly", (),
+        "there is no driver for it here: browsers and node run what rlx export-web writes for it",
+    ),
     "interpret": Known("interpreter"),
 }  # fmt: skip
 

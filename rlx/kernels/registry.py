@@ -53,7 +53,7 @@ _ALL: tuple[Frame, ...] = ("cpu", "gpu")
 
 _ROWS = (
     FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU),
-    FamilyRow("gpu_fft", "fft.gpu", "fft:GPU", _GPU),
+    FamilyRow("gpu_fft", "fft.gpu", "gpu_fft:SELECTOR", _GPU),
     FamilyRow("custom", "fallback.foreign", "fallback.foreign:SELECTOR", _CPU),
     FamilyRow("block_product", "matmul.block_product", "matmul.block_weights:SELECTOR", _CPU),
     FamilyRow(

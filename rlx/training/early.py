@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from rlx.errors import GraphError
+from rlx.errors import GraphError, shown
 from rlx.ir.location import caller
 from rlx.training.step import StepResult, TrainStep
 
@@ -34,9 +34,9 @@ class EarlyStopping:
     ) -> None:
         for name, count in (("patience", patience), ("every", every)):
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                raise GraphError(f"{name} is a number from 1 on, found {count!r}", caller())
-        if not least >= 0:
-            raise GraphError(f"least is a number from 0 on, found {least!r}", caller())
+                raise GraphError(f"{name} is a number from 1 on, found {shown(count)}", caller())
+        if isinstance(least, bool) or not isinstance(least, int | float) or not least >= 0:
+            raise GraphError(f"least is a number from 0 on, found {shown(least)}", caller())
         self.patience, self.least, self.every, self.measure = patience, least, every, measure
         self.best = math.inf
         self.waited = 0

@@ -109,7 +109,9 @@ RLX = [
     Command(1, "good.npy is there already; give another name", "embed model a -o good.npy"),
     Command(1, "a table of 51 sentences is too large to read", "similar model" + " a" * 51),
     Command(
-        1, "pages run on webgpu, found 'vk'; rlx compile", "export-web good.mlir -o s --device vk"
+        1,
+        "pages run on webgpu or wasm, found 'vk'; rlx compile",
+        "export-web good.mlir -o s --device vk",
     ),
     Command(2, "invalid int value: 'many'", "embed model text --threads many"),
     Command(2, "unrecognized arguments: --no-such", "embed model text --no-such"),

@@ -238,7 +238,7 @@ def test_an_executable_as_bytes(sums: int) -> None:
 
 MISSING = """func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
   %b = stablehlo.custom_call @one(%a) : (tensor<2xf32>) -> tensor<2xf32>
-  %c = stablehlo.partition_id : tensor<ui32>
+  %c = stablehlo.custom_call @two(%a) : (tensor<2xf32>) -> tensor<2xf32>
   return %b : tensor<2xf32> }"""
 
 
@@ -254,7 +254,7 @@ MISSING = """func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
             UNIMPLEMENTED,
             "a dim that is known in a run alone",
         ),
-        (MISSING, b"mlir", UNIMPLEMENTED, "custom_call of 'one' x 1.*partition_id x 1"),
+        (MISSING, b"mlir", UNIMPLEMENTED, "custom_call of 'one' x 1.*of 'two' x 1"),
         ("func.func @main(%a: tensor<2xf8E5M2>) -> tensor<2xf8E5M2> { return %a : tensor<2xf8E5M2> }",
          b"mlir", UNIMPLEMENTED, "no element type f8E5M2"),
     ],

@@ -7,15 +7,11 @@ import pytest
 
 import rlx
 from rlx.base.dims import SymDim
-from rlx.compiler.symbolic import lower_symbolic
-from rlx.errors import UnsupportedError
 from rlx.ir.clone import rebuild
 from rlx.ir.graph import Graph
 from rlx.ir.op import Op
-from rlx.lowering.compilation import Compilation
 from rlx.models.bert import BertConfig, bert_encoder
 from rlx.ops.sugar import concat
-from rlx.targets import find_target
 from support.random_graphs import random_case
 from support.samples import Case, cases, op_classes
 from support.symbolic import is_bound, judge, lower_at, with_symbols
@@ -120,10 +116,3 @@ def test_a_size_of_one_is_bound_for_good() -> None:
     found = lower_at(g, {"n": 1, "m": 7})
     assert found.serves({"n": 1, "m": 5})
     assert not found.serves({"n": 2, "m": 7}) and not found.serves({"n": 1, "m": 1})
-
-
-def test_a_gpu_plans_its_memory_before() -> None:
-    g = Graph()
-    g.set_outputs(g.input("x", ["n"]) * 2)
-    with pytest.raises(UnsupportedError, match="symbolic sizes are lowered for a CPU, found"):
-        lower_symbolic(g, {"n": 4}, Compilation(find_target("vulkan")))

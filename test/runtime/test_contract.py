@@ -135,14 +135,14 @@ def test_11_the_fastest_is_the_first_by_priority_that_is_there(
     alone: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert rlx.fastest_device() == "cpu"
+    g = graph()
+    assert rlx.devices_for(g)
+    assert all(rlx.is_available(d) and rlx.supports_graph(d, g) for d in rlx.devices_for(g))
     for device in ("metal", "mlx"):
         rlx.register_backend(device, InterpreterBackend)
     monkeypatch.setattr(hardware, "probe", lambda api: Probe(api, "it"))
     monkeypatch.setattr(hardware.whole, "is_software", lambda device: False)
     assert rlx.fastest_among(["cpu", "metal", "mlx"]) == "mlx"
-    g = graph()
-    assert rlx.devices_for(g)
-    assert all(rlx.is_available(d) and rlx.supports_graph(d, g) for d in rlx.devices_for(g))
 
 
 def test_13_the_package_measures_with_one_clock() -> None:

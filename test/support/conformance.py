@@ -79,8 +79,8 @@ and ``eigvalsh``, ``svdvals`` and ``lu`` the same loops."""
 STANDS = {
     web.NAME: (
         "mir.add", "mir.argmax", "mir.attention", "mir.concat", "mir.cumsum", "mir.dequant_matmul",
-        "mir.dynamic_slice", "mir.gather", "mir.lt", "mir.matmul", "mir.paged_attention",
-        "mir.reduce_max", "mir.softmax",
+        "mir.dynamic_slice", "mir.fft", "mir.gather", "mir.lt", "mir.matmul",
+        "mir.paged_attention", "mir.reduce_max", "mir.softmax",
     ),
 }  # fmt: skip
 """Of a target whose driver takes long, the ops that run in the turning set: they need every kernel

@@ -17,7 +17,7 @@ from rlx.targets.llvm.machine import undefined_symbols
 from rlx.types import bf16, bool_, f16, f32, f64, i64
 from support.jit import host, jit, load
 
-EM_X86_64, EM_AARCH64 = 62, 183
+EM_X86_64, EM_AARCH64, EM_RISCV = 62, 183, 243
 
 
 def scaled_sum(features: Features, name: str = "scaled_sum") -> KernelText:
@@ -65,7 +65,7 @@ def test_objects_stand_alone(name: str, opt: int) -> None:
     obj = emit.compile_kernels([scaled_sum(features)], features, opt=opt)
     assert obj.startswith(b"\x7fELF\x02\x01")
     machine = struct.unpack_from("<H", obj, 18)[0]
-    assert machine == (EM_AARCH64 if features.arch == "aarch64" else EM_X86_64)
+    assert machine == {"aarch64": EM_AARCH64, "riscv64": EM_RISCV}.get(features.arch, EM_X86_64)
     assert undefined_symbols(obj) == []
 
 

@@ -167,6 +167,11 @@ def test_a_plugin_that_is_none_of_ours_is_refused() -> None:
         Plugin("empty.so", ctypes.addressof(empty))
 
 
+def test_what_a_plugin_refuses_is_told_in_its_words(driver: TpuDriver) -> None:
+    with pytest.raises(pjrt.PluginError, match=r"RLX: .*cannot parse"):
+        driver.plugin.loaded(driver.client, b"no module")
+
+
 def test_a_plugin_without_a_device_is_said_to_be_that(
     driver: TpuDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

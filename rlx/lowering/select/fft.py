@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 
 from rlx.kernels.fft import emit as fft
-from rlx.kernels.fft import gpu
 from rlx.kernels.fft.emit import FftConfig
 from rlx.kernels.fft.plan import LARGEST_RADIX
 from rlx.lowering.region import Region
@@ -15,10 +14,10 @@ from rlx.lowering.select.views import View
 from rlx.ops.fft.fft import Irfft, Rfft, Transform
 from rlx.ops.fft.plan import prime_factors, scale_of
 
-__all__ = ["GPU", "SELECTOR"]
+__all__ = ["SELECTOR", "kind_of", "places_of", "refused"]
 
 
-def _refused(region: Region) -> str | None:
+def refused(region: Region) -> str | None:
     """Why it is no transform that a family runs; None if it is one."""
     node = region.nodes[0]
     if len(region.nodes) != 1 or not isinstance(node, Transform):
@@ -33,13 +32,14 @@ def _refused(region: Region) -> str | None:
     return None
 
 
-def _kind(node: Transform) -> fft.Kind:
+def kind_of(node: Transform) -> fft.Kind:
+    """Which side of a transform is real."""
     if isinstance(node, Irfft):
         return "to_real"
     return "from_real" if isinstance(node, Rfft) else "complex"
 
 
-def _places(region: Region, lowering: Lowering) -> tuple[Transform, View, View, int]:
+def places_of(region: Region, lowering: Lowering) -> tuple[Transform, View, View, int]:
     """The node, its rows and its result, and the number of rows."""
     node = region.nodes[0]
     assert isinstance(node, Transform)
@@ -57,42 +57,16 @@ class Fft:
     """A single transform along the last axis."""
 
     def claim(self, region: Region) -> str | None:
-        return _refused(region)
+        return refused(region)
 
     def lower(self, region: Region, lowering: Lowering) -> None:
-        node, flat, result, rows = _places(region, lowering)
+        node, flat, result, rows = places_of(region, lowering)
         scale = scale_of(node.length, node.norm, inverse=node.inverse)
-        config = FftConfig(_kind(node), node.x.dtype.part, node.length, node.inverse, scale)
+        config = FftConfig(kind_of(node), node.x.dtype.part, node.length, node.inverse, scale)
         kernels = lowering.target.kernels
         table = lowering.constant(("fft", config), lambda: fft.table(config, kernels))
         launch = fft.launch(config, rows, flat.strides[0])
         lowering.launch("fft", config, [flat, table, result], launch, region.flops)
 
 
-class GpuFft:
-    """A single transform along the last axis, whose rows fit what any GPU's block may share."""
-
-    def claim(self, region: Region) -> str | None:
-        why = _refused(region)
-        if why is not None:
-            return why
-        node = region.nodes[0]
-        assert isinstance(node, Transform)
-        points = node.length if _kind(node) == "complex" else node.length // 2
-        if 2 * points * node.x.dtype.part.bytes > gpu.SHARED:
-            return f"a row of {node.length} elements does not fit the memory that a block shares"
-        return None
-
-    def lower(self, region: Region, lowering: Lowering) -> None:
-        node, flat, result, rows = _places(region, lowering)
-        scale = scale_of(node.length, node.norm, inverse=node.inverse)
-        kind, part = _kind(node), node.x.dtype.part
-        kernels = lowering.target.kernels
-        config = gpu.choose(kernels, kind, part, node.length, node.inverse, scale)
-        table = lowering.constant(("gpu_fft", config), lambda: gpu.table(config))
-        launch = gpu.launch(config, rows, flat.strides[0])
-        lowering.launch("gpu_fft", config, [flat, table, result], launch, region.flops)
-
-
 SELECTOR: Selector = Fft()
-GPU: Selector = GpuFft()

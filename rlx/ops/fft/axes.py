@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError
+from rlx.errors import GraphError, ShapeError, shown
+from rlx.ir.builders import located
 from rlx.ir.value import Value
 from rlx.ops.fft.fft import Fft, Ifft, Irfft, Rfft, length_of
 from rlx.ops.fft.plan import OPPOSITE
@@ -133,19 +134,26 @@ def _known_norm(norm: str) -> None:
 # -- frequencies ---------------------------------------------------------------------------
 
 
+@located
 def fftfreq(n: int, d: float = 1.0, dtype: DType | str | Any = "f64") -> Value:
     """``numpy.fft.fftfreq``: the frequencies of a transform of n samples ``d`` apart."""
     return _frequencies(np.fft.fftfreq, n, d, dtype)
 
 
+@located
 def rfftfreq(n: int, d: float = 1.0, dtype: DType | str | Any = "f64") -> Value:
     """``numpy.fft.rfftfreq``: those of a transform of n real samples."""
     return _frequencies(np.fft.rfftfreq, n, d, dtype)
 
 
 def _frequencies(function: Any, n: int, d: float, dt: DType | str | Any) -> Value:
-    if n < 1 or not d:
-        raise ShapeError(f"frequencies are of one sample or more, some time apart: n={n}, d={d}")
+    counted = isinstance(n, int | np.integer) and n >= 1
+    apart = isinstance(d, int | float | np.floating) and d != 0
+    if not counted or not apart:
+        raise ShapeError(
+            "frequencies are of one sample or more, some time apart: found"
+            f" n={shown(n)}, d={shown(d)}"
+        )
     check_count("frequencies", n)
     return Constant(function(n, d).astype(dtype_of(dt).numpy)).out
 
