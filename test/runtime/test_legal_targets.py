@@ -83,3 +83,12 @@ def test_a_device_without_f64_is_said_to_have_none() -> None:
     assert rlx.legalize_for_backend(g, "cpu").stage == "mir"
     with pytest.raises(GraphError, match="a Graph is expected, found a int"):
         rlx.legalize_for_backend(7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", WRITERS)
+def test_types_that_a_target_lacks_are_refused_without_its_package(target: str) -> None:
+    g = Graph("wide")
+    x = g.input("x", [4], "f64")
+    g.set_outputs((x + 1.0) * x)
+    with pytest.raises(UnsupportedError, match=r"does not run: .*mir.add x .*mir.mul x .*: f64"):
+        rlx.compile_artifact(g, target)
