@@ -1,4 +1,4 @@
-// RUN: %python -m rlx.tools.cli reduce %s -o %t.mlir --target=vulkan:vulkan1.1
+// RUN: %python -m rlx.tools.cli reduce %s -o %t.mlir --force --target=vulkan:vulkan1.1
 // RUN: %filecheck %s --input-file=%t.mlir
 
 // Of all this, f64 is what such a device may lack: one op on it is left.
