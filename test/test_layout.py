@@ -31,7 +31,7 @@ FUNCTION_LINES = 60
 LAYERS = {
     "rlx": (
         "errors", "base", "_mlir", "knobs", "tracing", "types", "ir", "schedule", "quant", "ops",
-        "optim", "random", "custom", "matrix_functions", "linalg", "sparse", "splat", "text",
+        "optim", "random", "custom", "linalg", "sparse", "splat", "text",
         "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "fpga", "lowering", "runtime", "compiler",
         "inspect",

@@ -12,6 +12,7 @@ from rlx.ir.arrays import as_array
 from rlx.ir.graph import Graph, names_of_outputs
 from rlx.ir.interpreter import interpret
 from rlx.ir.op import caller
+from rlx.runtime.by_slots import BySlots
 from rlx.runtime.executable import wrong_count
 from rlx.schedule.plan import Signature
 
@@ -42,7 +43,7 @@ class Params:
         self.params[name] = value
 
 
-class Interpreted:
+class Interpreted(BySlots):
     """Runs a bound graph by its ops' references."""
 
     report = None
@@ -70,16 +71,3 @@ class Interpreted:
         raise UnsupportedError(
             "the interpreter launches no kernels that could be timed; compile for 'cpu'", caller()
         )
-
-    def run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
-        """Run and copy the results into ``outputs``."""
-        for out, value in zip(outputs, self.run_slots(*inputs), strict=True):
-            out[...] = value
-
-    def run_in_place(self, inputs: Sequence[Array]) -> list[Array]:
-        """Run, write donated outputs over their inputs, and return the others."""
-        found = self.run_slots(*inputs)
-        for i, o in self.donate.items():
-            inputs[i][...] = found[o]
-        taken = set(self.donate.values())
-        return [a for o, a in enumerate(found) if o not in taken]

@@ -15,6 +15,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.op import caller
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.backend import Backend
+from rlx.runtime.by_slots import BySlots
 from rlx.runtime.calls import check_params
 from rlx.runtime.executable import wrong_count
 from rlx.schedule.plan import Signature
@@ -64,7 +65,7 @@ class _Signatures:
     outputs: list[Signature]
 
 
-class WholeExecutable:
+class WholeExecutable(BySlots):
     """One program on a device. Safe to call from many threads: calls take turns.
 
     Params are copied to the device when they are set; a run copies inputs there and outputs back.
@@ -109,19 +110,6 @@ class WholeExecutable:
             if code:
                 raise FaultError.at_site(program.sites, code, site)
         return tuple(found)
-
-    def run_into(self, inputs: Sequence[Any], outputs: Sequence[Array]) -> None:
-        """Run and copy the results into ``outputs``."""
-        for out, value in zip(outputs, self.run_slots(*inputs), strict=True):
-            out[...] = value
-
-    def run_in_place(self, inputs: Sequence[Array]) -> list[Array]:
-        """Run, write donated outputs over their inputs, and return the others."""
-        found = self.run_slots(*inputs)
-        for i, o in self.donate.items():
-            inputs[i][...] = found[o]
-        taken = set(self.donate.values())
-        return [a for o, a in enumerate(found) if o not in taken]
 
     def profile(self, inputs: Sequence[Array], runs: int) -> Any:
         """UnsupportedError: a whole graph is one launch."""

@@ -22,7 +22,7 @@ from rlx.errors import GraphError, ShapeError
 from rlx.ir.builders import located
 from rlx.ir.lift import lift
 from rlx.ir.value import Value
-from rlx.matrix_functions import (
+from rlx.linalg.matrix_functions import (
     diag_set,
     diagonal,
     expm,
