@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from test_dim_expressions import sizes, symbolic, trees
 
 from rlx.base.dim_text import parse_dim
-from rlx.base.dims import SymDim, bind_dim
+from rlx.base.dims import SymDim, bind_dim, floor_div, maximum
 from rlx.base.guards import Deciding, deciding
 from rlx.errors import ShapeError
 
@@ -105,3 +105,13 @@ def test_outside_of_it_a_dim_has_no_size(ask: Any) -> None:
 def test_what_ranges_decide_needs_no_sizes() -> None:
     assert B >= 1 and B < 65 and bool(B) and parse_dim("min(n,3)") <= 3
     assert B != 0 and B == B * 1 and B != N
+
+
+def test_dims_of_one_hash_are_not_compared() -> None:
+    """Python's hashes of -1 and -2 are the same, so those of n - b and n - 2*b may be."""
+    one, two = N - B, N - 2 * B
+    with Deciding({"n": 9, "b": 1}) as decided:
+        assert one <= 20 and two <= 30
+        worked_out = [str(f(d, 7)) for f in (floor_div, maximum) for d in (one, two)]
+    assert [str(g) for g in decided.guards] == ["n-1*b[1..64] <= 20", "n-2*b[1..64] <= 30"]
+    assert len({*worked_out}) == 4

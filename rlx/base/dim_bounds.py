@@ -11,9 +11,10 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from rlx.base.dim_atoms import Atom, Call, Symbol
+from rlx.base.remembered import Remembered
 
 if TYPE_CHECKING:
-    from rlx.base.dims import Dim, SymDim
+    from rlx.base.dims import Dim, SymDim, Terms
 
 __all__ = ["Interval", "Known", "bounds", "least"]
 
@@ -24,6 +25,7 @@ Known = Callable[[Atom], Interval]
 
 FUEL = 6
 """So many quotients, minima and maxima are looked into to find a bound."""
+_by_ranges: Remembered[tuple[Terms, int], Bound] = Remembered()
 
 
 def bounds(d: Dim, known: Known | None = None) -> Interval:
@@ -35,6 +37,15 @@ def least(d: Dim, known: Known | None = None, fuel: int = FUEL) -> Bound:
     """What a dim is at least, whatever the sizes are."""
     if isinstance(d, int):
         return d
+    if known is not None:
+        return _least(d, known, fuel)
+    key = d.terms, fuel
+    if (found := _by_ranges.get(key)) is None:
+        found = _by_ranges[key] = _least(d, None, fuel)
+    return found
+
+
+def _least(d: SymDim, known: Known | None, fuel: int) -> Bound:
     best = max(_interval(d, known)[0], _from_corner(d, known))
     if fuel:
         for mono, c in d.terms:

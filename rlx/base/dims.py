@@ -17,6 +17,7 @@ from typing import Any, TypeGuard, TypeVar
 from rlx.base import guards
 from rlx.base.dim_atoms import Atom, Call, Symbol
 from rlx.base.dim_bounds import bounds, least
+from rlx.base.remembered import Remembered
 from rlx.errors import ShapeError, shown
 
 __all__ = [
@@ -46,6 +47,7 @@ Terms = tuple[tuple[Monomial, int], ...]
 DEGREE, TERMS, BITS, DEPTH, WEIGHT = 64, 64, 256, 16, 512
 """The most that an expression has, so that no file makes one take all memory; a tensor's size is of
 its rank's degree. ``WEIGHT`` counts the atoms, those inside others included."""
+_LARGE = 1 << BITS
 
 
 class LimitError(ShapeError):
@@ -58,11 +60,17 @@ class SymDim:
     __slots__ = ("_hash", "depth", "terms", "weight")
 
     def __init__(self, terms: Mapping[Monomial, int]) -> None:
-        self.terms = tuple(sorted((m, c) for m, c in terms.items() if c))
+        kept = [term for term in terms.items() if term[1]]
+        if len(kept) > 1:
+            kept.sort()
+        self.terms = tuple(kept)
         self._hash = hash(self.terms)
-        atoms = [a for m, _ in self.terms for a in m]
-        self.depth = max((a.depth for a in atoms), default=0)
-        self.weight = sum(a.weight for a in atoms)
+        depth = weight = 0
+        for mono, _ in kept:
+            for atom in mono:
+                weight += atom.weight
+                depth = max(depth, atom.depth)
+        self.depth, self.weight = depth, weight
 
     @staticmethod
     def symbol(name: str, least: int = 0, most: int | None = None) -> SymDim:
@@ -129,6 +137,8 @@ class SymDim:
     def __mul__(self, other: Dim) -> Dim:
         if isinstance(other, float) and guards.deciding() is not None:
             return _fraction(guards.size_of(self) * other)
+        if type(other) is int:
+            return self if other == 1 else _simplify({m: c * other for m, c in self.terms})
         terms: dict[Monomial, int] = {}
         factors = _terms(other)
         _bounded(terms=max(len(self.terms), len(factors)))
@@ -145,7 +155,12 @@ class SymDim:
         return self * -1
 
     def __sub__(self, other: Dim) -> Dim:
-        return (self * -1 + other) * -1  # an unsigned number of NumPy has no negative
+        if isinstance(other, float) and guards.deciding() is not None:
+            return _fraction(guards.size_of(self) - float(other))
+        terms = dict(self.terms)
+        for m, c in _terms(other):
+            terms[m] = terms.get(m, 0) - c
+        return _simplify(terms)
 
     def __rsub__(self, other: int) -> Dim:
         return self * -1 + other
@@ -259,7 +274,7 @@ def _product(mono: Monomial, c: int) -> str:
 
 def _checked(d: Dim) -> Dim:
     """A dim, or an integer of NumPy's as an int; ShapeError for anything else."""
-    if isinstance(d, SymDim):
+    if isinstance(d, SymDim) or type(d) is int:
         return d
     try:
         return operator.index(d)
@@ -273,12 +288,15 @@ def _terms(d: Dim) -> Terms:
 
 
 def _simplify(terms: Mapping[Monomial, int]) -> Dim:
-    kept = {m: c for m, c in terms.items() if c}
-    if not kept or (len(kept) == 1 and () in kept):
-        return kept.get((), 0)
-    _bounded(max(map(len, kept)), len(kept), max(c.bit_length() for c in kept.values()))
-    found = SymDim(kept)
-    _bounded(depth=found.depth, weight=found.weight)
+    found = SymDim(terms)
+    kept = found.terms
+    if not kept or (len(kept) == 1 and not kept[0][0]):
+        return kept[0][1] if kept else 0
+    for mono, c in kept:
+        if len(mono) > DEGREE or not -_LARGE < c < _LARGE:
+            _bounded(len(mono), len(kept), c.bit_length())
+    if len(kept) > TERMS or found.depth > DEPTH or found.weight > WEIGHT:
+        _bounded(terms=len(kept), depth=found.depth, weight=found.weight)
     return found
 
 
@@ -356,6 +374,16 @@ def floor_div(whole: Dim, part: Dim) -> Dim:
         raise ShapeError(f"the dim {whole} is divided by zero")
     if isinstance(whole, int) and isinstance(part, int):
         return whole // part
+    key = _terms(whole), _terms(part)
+    if (found := _quotients.get(key)) is None:
+        found = _quotients[key] = _floor_div(_checked(whole), _checked(part))
+    return found
+
+
+_quotients: Remembered[tuple[Terms, Terms], Dim] = Remembered()
+
+
+def _floor_div(whole: Dim, part: Dim) -> Dim:
     even = _quotient(_terms(whole), _terms(part))
     if even is not None:
         return _simplify(even)
@@ -470,10 +498,21 @@ def choose(flag: D, yes: D, no: D) -> D:
 
 
 def _extreme(kind: str, dims: tuple[Dim, ...]) -> Any:
-    sign, pick = (1, min) if kind == "min" else (-1, max)
-    if all(type(d) is int for d in dims):
+    pick = min if kind == "min" else max
+    if all([type(d) is int for d in dims]):
         return pick(dims)
-    flat = [x for d in dims for x in _spread(kind, _checked(d))]
+    key = kind, tuple([_terms(d) for d in dims])
+    if (found := _extremes.get(key)) is None:
+        found = _extremes[key] = _symbolic_extreme(kind, tuple([_checked(d) for d in dims]))
+    return found
+
+
+_extremes: Remembered[tuple[str, tuple[Terms, ...]], Dim] = Remembered()
+
+
+def _symbolic_extreme(kind: str, dims: tuple[Dim, ...]) -> Dim:
+    sign, pick = (1, min) if kind == "min" else (-1, max)
+    flat = [x for d in dims for x in _spread(kind, d)]
     numbers = [d for d in flat if isinstance(d, int)]
     left: list[Dim] = [pick(numbers)] if numbers else []
     for d in flat:

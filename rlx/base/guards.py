@@ -25,7 +25,7 @@ from rlx.base.frozen import frozen
 from rlx.errors import ShapeError
 
 if TYPE_CHECKING:
-    from rlx.base.dims import Dim, SymDim
+    from rlx.base.dims import Dim, SymDim, Terms
 
 __all__ = [
     "Deciding", "Guard", "at_hand", "at_least_zero", "bit_length", "deciding", "is_one",
@@ -66,9 +66,11 @@ class Deciding:
     def __init__(self, sizes: Mapping[str, int], general: bool = False) -> None:
         self.sizes, self.general = dict(sizes), general
         self._told_alone = False
-        self._within: dict[SymDim, Interval] = {}
-        self._not: dict[SymDim, set[int]] = {}
-        self._equal: dict[tuple[object, object], bool] = {}
+        # By the terms of dims: to compare dims here would be a decision.
+        self._within: dict[Terms, Interval] = {}
+        self._not: dict[Terms, set[int]] = {}
+        self._equal: dict[tuple[Terms, Terms | int], bool] = {}
+        self._known: dict[Terms, Interval] = {}
         self._token: Token[Deciding | None] | None = None
 
     def __enter__(self) -> Deciding:
@@ -83,7 +85,8 @@ class Deciding:
     def guards(self) -> tuple[Guard, ...]:
         """The conditions under which all decisions are right, in the order of the first ones."""
         found: list[Guard] = []
-        for d, (low, high) in self._within.items():
+        for terms, (low, high) in self._within.items():
+            d = _dim_of(terms)
             if low == high:
                 found.append(Guard(d, "==", int(low)))
                 continue
@@ -91,7 +94,8 @@ class Deciding:
                 found.append(Guard(d, ">=", int(low)))
             if not math.isinf(high):
                 found.append(Guard(d, "<=", int(high)))
-        for d, numbers in self._not.items():
+        for terms, numbers in self._not.items():
+            d = _dim_of(terms)
             found += [Guard(d, "!=", n) for n in sorted(numbers)]
         return tuple(found)
 
@@ -126,8 +130,8 @@ class Deciding:
         if number % by:
             return False
         wanted = -number // by
-        low, high = self._known(part)
-        if not low <= wanted <= high or wanted in self._not.get(part, ()):
+        low, high = self._interval(part)
+        if not low <= wanted <= high or wanted in self._not.get(part.terms, ()):
             return False
         if low == high:
             return True
@@ -138,14 +142,14 @@ class Deciding:
         if wanted in (low, high):
             self._narrow(part, low + (wanted == low), high - (wanted == high))
         else:
-            self._not.setdefault(part, set()).add(wanted)
+            self._not.setdefault(part.terms, set()).add(wanted)
         return False
 
     def size_of(self, d: SymDim) -> int:
         """The size of a dim, which is then the only one."""
         part, by, number = _normal(d)
         size = self._size(part)
-        if self._known(part) != (size, size):
+        if self._interval(part) != (size, size):
             self._decide()
             self._narrow(part, size, size)
         return size * by + number
@@ -155,7 +159,7 @@ class Deciding:
         return self._size(d)
 
     def _at_most(self, part: SymDim, number: int) -> bool:
-        low, high = self._known(part)
+        low, high = self._interval(part)
         if high <= number:
             return True
         if low > number:
@@ -174,25 +178,30 @@ class Deciding:
 
     def _narrow(self, part: SymDim, low: Bound, high: Bound) -> None:
         """Note what was decided: of the interval's ends those that follow from nothing else."""
-        before = self._within.get(part, _EVERYTHING)
+        key = part.terms
+        before = self._within.get(key, _EVERYTHING)
         known = bounds(part, self._atom)
         kept = (
             before[0] if low <= known[0] else low,
             before[1] if high >= known[1] else high,
         )
-        self._within[part] = kept
-        if (numbers := self._not.get(part)) is not None:
-            self._not[part] = {n for n in numbers if kept[0] <= n <= kept[1]}
+        self._within[key] = kept
+        self._known.clear()
+        if (numbers := self._not.get(key)) is not None:
+            self._not[key] = {n for n in numbers if kept[0] <= n <= kept[1]}
 
-    def _known(self, part: SymDim) -> Interval:
-        low, high = bounds(part, self._atom)
-        more = self._within.get(part, _EVERYTHING)
-        return max(low, more[0]), min(high, more[1])
+    def _interval(self, part: SymDim) -> Interval:
+        key = part.terms
+        if (found := self._known.get(key)) is None:
+            low, high = bounds(part, self._atom)
+            more = self._within.get(key, _EVERYTHING)
+            found = self._known[key] = max(low, more[0]), min(high, more[1])
+        return found
 
     def _atom(self, atom: Atom) -> Interval:
         if not self._within:
             return _EVERYTHING
-        return self._within.get(_dim_of(atom), _EVERYTHING)
+        return self._within.get((((atom,), 1),), _EVERYTHING)
 
     def _size(self, part: SymDim) -> int:
         found = part.bind(self.sizes)
@@ -278,10 +287,10 @@ def _decider(d: SymDim) -> Deciding:
     return found
 
 
-def _dim_of(atom: Atom) -> SymDim:
+def _dim_of(terms: Terms) -> SymDim:
     from rlx.base.dims import SymDim
 
-    return SymDim({(atom,): 1})
+    return SymDim(dict(terms))
 
 
 def _normal(d: SymDim) -> tuple[SymDim, int, int]:

@@ -7,15 +7,20 @@ that meet guards, such a dim becomes the size at hand, and its guard says so.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import fields, is_dataclass, replace
+from functools import cache
 from typing import Any, TypeVar
 
 from rlx.base.dims import SymDim
 from rlx.base.guards import deciding
+from rlx.types import DType
 
 __all__ = ["settled"]
 
 T = TypeVar("T")
+_PLAIN = frozenset({int, bool, str, float, bytes, type(None), DType})
+"""Classes without dims, which most values are of."""
 
 
 def settled(value: T) -> T:
@@ -24,18 +29,25 @@ def settled(value: T) -> T:
 
 
 def _settled(value: Any) -> Any:
-    if isinstance(value, SymDim):
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is SymDim:
         return int(value)
-    if type(value) is tuple:
+    if kind is tuple:
         found = tuple([_settled(v) for v in value])
-        return value if all(a is b for a, b in zip(found, value, strict=True)) else found
+        return value if all(map(operator.is_, found, value)) else found
     if isinstance(value, tuple):  # of a class with names
-        return type(value)(*[_settled(v) for v in value])
-    if is_dataclass(value) and not isinstance(value, type):
-        changed = {
-            f.name: new
-            for f in fields(value)
-            if (new := _settled(old := getattr(value, f.name))) is not old and f.init
-        }
-        return replace(value, **changed) if changed else value
-    return value
+        return kind(*[_settled(v) for v in value])
+    changed = {
+        name: new
+        for name in _field_names(kind)
+        if (new := _settled(old := getattr(value, name))) is not old
+    }
+    return replace(value, **changed) if changed else value
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """The fields of a dataclass that it is made of; none of another class."""
+    return tuple([f.name for f in fields(kind) if f.init]) if is_dataclass(kind) else ()
