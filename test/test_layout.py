@@ -36,7 +36,7 @@ LAYERS = {
         "dialects", "codegen", "kernels", "targets", "fpga", "lowering", "runtime", "compiler",
         "inspect",
         "view", "compat", "bench", "opt", "driver", "macros", "roofline", "functions", "xp", "nn",
-        "ptq", "models", "frontends", "llm", "distributed", "training", "prelude", "tools",
+        "ptq", "models", "frontends", "distributed", "llm", "training", "prelude", "tools",
         "__main__",
     ),
     "rlx.kernels": (

@@ -19,7 +19,7 @@ from rlx.distributed.status import ending
 from rlx.distributed.supervisor import shown
 from rlx.errors import GraphError
 
-__all__ = ["Launch", "way_of"]
+__all__ = ["GRACE", "Launch", "way_of"]
 
 GRACE = 2.0
 """Seconds that a rank has to end by itself, once it is told to."""
@@ -47,7 +47,8 @@ class Launch:
 
     Each finds in its environment which rank it is (``rlx.distributed.connect``), and has so many
     ``threads``. What it prints comes line by line, behind its number. When a rank fails, all are
-    ended, and started again ``restarts`` times, then as ``restart_ranks``.
+    ended, and started again ``restarts`` times, then as ``restart_ranks``. Where this process is
+    told to end, they have ``grace`` seconds for it.
     """
 
     command: tuple[str, ...]
@@ -56,6 +57,7 @@ class Launch:
     way: str = "processes"
     restarts: int = 0
     restart_ranks: int = 0
+    grace: float = GRACE
 
     def run(self) -> int:
         """Run all of them to their end; 0, or the status of the first that failed: its exit status,
@@ -87,6 +89,14 @@ class _Processes:
         self.processes: list[subprocess.Popen[str]] = []
         self.stopped = False
         self.lock = threading.Lock()
+
+    def wait_within(self, grace: float) -> int:
+        """``wait``; where this process is told to end, they have so many seconds for it."""
+        try:
+            return self.wait()
+        except SystemExit:
+            _end(self.processes, grace)
+            raise
 
     def wait(self) -> int:
         """Wait for the end of all, or the failure of one. The first Ctrl-C is passed on to them."""
@@ -129,7 +139,7 @@ class _Run(_Processes):
                 assert process.stdout is not None and process.stderr is not None
                 readers.append(shown(rank, process.stdout, sys.stdout, self.lock))
                 readers.append(shown(rank, process.stderr, sys.stderr, self.lock))
-            return self.wait()
+            return self.wait_within(self.launch.grace)
         finally:
             _end(self.processes)
             for reader in readers:
@@ -182,7 +192,7 @@ class _Started(_Processes):
                     env=environment, stdin=subprocess.DEVNULL, start_new_session=True, text=True,
                 )
             )  # fmt: skip
-            return self.wait()
+            return self.wait_within(self.launch.grace)
         finally:
             _end(self.processes)
 
@@ -230,12 +240,12 @@ def _signal(processes: Sequence[subprocess.Popen[str]], number: int) -> None:
                 os.killpg(p.pid, number)
 
 
-def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
+def _end(processes: Sequence[subprocess.Popen[str]], grace: float = GRACE) -> None:
     """End what still runs, with all that it has started: asked first, then killed."""
     for how in (signal.SIGTERM, signal.SIGKILL):
         running = [p for p in processes if p.poll() is None]
         _signal(running, how)
-        end = time.monotonic() + GRACE
+        end = time.monotonic() + grace
         for p in running:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 p.wait(max(0.0, end - time.monotonic()))

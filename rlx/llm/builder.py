@@ -25,6 +25,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.value import Value
 from rlx.llm.config import ModelConfig
 from rlx.llm.graph_weights import GraphWeights
+from rlx.llm.share import Share
 from rlx.types import DType, f32
 
 __all__ = ["Cache", "StepGraph", "step_graphs"]
@@ -64,12 +65,17 @@ class StepGraph:
 
 
 def step_graphs(
-    config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache, precision: str
+    config: ModelConfig,
+    weights: Mapping[str, Tensor],
+    cache: Cache,
+    precision: str,
+    share: Share,
 ) -> tuple[StepGraph, StepGraph]:
-    """The graphs of the layers and of the head, for a session of a precision. ModelError for a
-    weight that is missing, that has no place in the model, or whose shape is another than the
-    configuration's."""
-    layers, head = _Layers(config, weights, cache, precision), _head(config, weights, precision)
+    """The graphs of the layers and of the head, for a session of a precision, of what a rank has of
+    the model. ModelError for a weight that is missing, that has no place in the model, or whose
+    shape is another than the configuration's."""
+    layers = _Layers(config, weights, cache, precision, share)
+    head = _head(config, weights, precision, share)
     made = layers.build()
     left = sorted({*weights} - {*layers.used} - {*head.params} - {"rope_freqs.weight"})
     if left:
@@ -77,25 +83,35 @@ def step_graphs(
     return made, head
 
 
-def _head(config: ModelConfig, weights: Mapping[str, Tensor], precision: str) -> StepGraph:
+def _head(
+    config: ModelConfig, weights: Mapping[str, Tensor], precision: str, share: Share
+) -> StepGraph:
     """From hidden states to logits, f32 ``[wanted, vocab]``."""
     c, made = config, GraphWeights(Graph(f"{config.family.name}.head"), weights, config.family.name)
     x = made.graph.input("hidden", [Dim("wanted", 1), c.hidden])
     name = "output" if "output.weight" in weights else "token_embd"
     # Errors here are errors of the logits, and few rows come here.
-    logits = made.linear(x, name, (c.vocab, c.hidden), in_16_bits=precision == "q8")
+    logits = made.linear(
+        x, name, (c.vocab, c.hidden), rows=share.vocab, in_16_bits=precision == "q8"
+    )
     logits = logits * c.logit_scale
     if c.logit_softcap:
         logits = (logits * (1.0 / c.logit_softcap)).tanh() * c.logit_softcap
-    made.graph.set_outputs([logits])
+    made.graph.set_outputs([share.joined(logits, c.vocab)])
     return StepGraph(made.graph, made.params, ())
 
 
 class _Layers(GraphWeights):
     def __init__(
-        self, config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache, precision: str
+        self,
+        config: ModelConfig,
+        weights: Mapping[str, Tensor],
+        cache: Cache,
+        precision: str,
+        share: Share,
     ) -> None:
         super().__init__(Graph(config.family.name), weights, config.family.name)
+        self.share = share
         self.rounds = precision == "q8"
         self.config, self.cache, g = config, cache, self.graph
         rows = Dim("rows", 1)
@@ -103,7 +119,7 @@ class _Layers(GraphWeights):
             g.input(n, [rows], "i32") for n in ("ids", "positions", "sequence")
         )
         self.table = g.input("table", cache.table, "i32")
-        width = config.kv_heads * config.head_dim
+        width = len(share.kv_heads) * config.head_dim
         self.caches = [
             tuple(
                 g.input(f"{n}.{i}", [cache.slots, width], cache.dtype) for n in ("keys", "values")
@@ -183,20 +199,22 @@ class _Layers(GraphWeights):
 
     def attention(self, i: int, x: Value) -> Value:
         """Keys and values of the rows go into the cache, over which they attend."""
-        c, name, d = self.config, f"blk.{i}", self.config.head_dim
-        sizes = {"q": c.heads * d, "k": c.kv_heads * d, "v": c.kv_heads * d}
+        c, name, d, share = self.config, f"blk.{i}", self.config.head_dim, self.share
+        every = {"q": c.heads, "k": c.kv_heads, "v": c.kv_heads}
+        own = {"q": share.heads, "k": share.kv_heads, "v": share.kv_heads}
         # Values are small matrices, and what 8 bits lose there is a third of all that they lose.
         q, k, v = (
             self.linear(
-                x, f"{name}.attn_{n}", (size, c.hidden), in_16_bits=self.rounds and n == "v"
+                x, f"{name}.attn_{n}", (every[n] * d, c.hidden), rows=_times(own[n], d),
+                in_16_bits=self.rounds and n == "v",
             )
-            for n, size in sizes.items()
-        )
+            for n in "qkv"
+        )  # fmt: skip
         if c.clip:
             q, k, v = (y.clip(-c.clip, c.clip) for y in (q, k, v))
         if c.family.qk_norm:
-            q = self.head_norm(q, f"{name}.attn_q_norm", c.heads)
-            k = self.head_norm(k, f"{name}.attn_k_norm", c.kv_heads)
+            q = self.head_norm(q, f"{name}.attn_q_norm", c.heads, share.heads)
+            k = self.head_norm(k, f"{name}.attn_k_norm", c.kv_heads, share.kv_heads, share.copies)
         window = c.windows[i]
         rotary = c.local if window and c.local is not None else c.rotary
         tables = self.rotary[rotary is c.local and c.local is not None]
@@ -207,27 +225,40 @@ class _Layers(GraphWeights):
         )
         self.written += [keys, values]
         y = q.paged_attention(
-            keys, values, self.table, self.sequence, self.positions, num_heads=c.heads,
-            kv_heads=c.kv_heads, page_size=self.cache.page_size, scale=c.attention_scale,
+            keys, values, self.table, self.sequence, self.positions, num_heads=len(share.heads),
+            kv_heads=len(share.kv_heads), page_size=self.cache.page_size, scale=c.attention_scale,
             window=window, softcap=c.attention_softcap,
         )  # fmt: skip
-        return self.linear(y, f"{name}.attn_output", (c.hidden, c.heads * d))
+        return self.linear(
+            y, f"{name}.attn_output", (c.hidden, c.heads * d), columns=_times(share.heads, d),
+            total=share.total,
+        )  # fmt: skip
 
-    def head_norm(self, x: Value, name: str, heads: int) -> Value:
-        """The norm of queries or keys, head by head or of all heads together."""
-        d = self.config.head_dim
-        if self.config.family.qk_norm == "whole":
-            return self.norm(x, name, heads * d)
-        rows = x.shape[0]
-        return self.norm(x.reshape([rows, heads, d]), name, d).reshape([rows, heads * d])
+    def head_norm(self, x: Value, name: str, every: int, own: range, copies: int = 1) -> Value:
+        """The norm of queries or keys, head by head or of all heads together, which so many ranks
+        have alike."""
+        c, d, (rows, size) = self.config, self.config.head_dim, x.shape
+        if c.family.qk_norm == "head":
+            return self.norm(x.reshape([rows, len(own), d]), name, d).reshape([rows, size])
+        if len(own) == every:
+            return self.norm(x, name, every * d)
+        squares = self.share.total((x * x).sum(axes=-1, keep_dim=True))
+        x = x * (squares * (1 / (copies * every * d)) + c.eps).rsqrt()
+        return x * self.vector(f"{name}.weight", every * d, _times(own, d))
 
     def feed_forward(self, i: int, x: Value) -> Value:
         """The gated network of a layer."""
         c, name = self.config, f"blk.{i}"
         if c.experts:
             return self.experts(name, x)
-        gate, up = (self.linear(x, f"{name}.ffn_{n}", (c.inner, c.hidden)) for n in ("gate", "up"))
-        return self.linear(self.activated(gate) * up, f"{name}.ffn_down", (c.hidden, c.inner))
+        share, shape = self.share, (c.inner, c.hidden)
+        gate, up = (
+            self.linear(x, f"{name}.ffn_{n}", shape, rows=share.inner) for n in ("gate", "up")
+        )
+        return self.linear(
+            self.activated(gate) * up, f"{name}.ffn_down", (c.hidden, c.inner), columns=share.inner,
+            total=share.total,
+        )  # fmt: skip
 
     def experts(self, name: str, x: Value) -> Value:
         """The networks that a router chooses for each row, and their sum by its weights."""
@@ -240,20 +271,28 @@ class _Layers(GraphWeights):
         each = x.reshape([rows, 1, c.hidden]).expand([rows, used, c.hidden])
         each = each.reshape([rows * used, c.hidden])
         gate, up = (
-            self.grouped(each, f"{name}.ffn_{n}_exps", (c.expert_inner, c.hidden), chosen)
+            self.grouped(each, f"{name}.ffn_{n}_exps", (c.expert_inner, c.hidden), 1, chosen)
             for n in ("gate", "up")
         )
         y = self.activated(gate) * up
-        y = self.grouped(y, f"{name}.ffn_down_exps", (c.hidden, c.expert_inner), chosen)
+        y = self.grouped(y, f"{name}.ffn_down_exps", (c.hidden, c.expert_inner), 2, chosen)
         y = y.reshape([rows, used, c.hidden]) * shares.reshape([rows, used, 1])
-        return y.sum(axes=1)
+        return self.share.total(y.sum(axes=1))
 
-    def grouped(self, x: Value, name: str, shape: tuple[int, int], chosen: Value) -> Value:
-        """Each row by the matrix of its expert."""
-        w, scheme = self.matrix(f"{name}.weight", (self.config.experts, *shape))
+    def grouped(
+        self, x: Value, name: str, shape: tuple[int, int], cut: int, chosen: Value
+    ) -> Value:
+        """Each row by the matrix of its expert, which is cut along a dim."""
+        whole = (self.config.experts, *shape)
+        w, scheme = self.matrix(f"{name}.weight", whole, cut, self.share.inner)
         w = w.dequantize_blocks(scheme) if scheme else w.cast(to=f32)
         return x.grouped_matmul(w.transpose(0, 2, 1), chosen)
 
     def activated(self, x: Value) -> Value:
         """The family's activation."""
         return getattr(x, self.config.activation)()
+
+
+def _times(heads: range, size: int) -> range:
+    """The elements of heads of a size."""
+    return range(heads.start * size, heads.stop * size)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from rlx.base.gc_pause import importing
+from rlx.base.mesh import Mesh
 from rlx.errors import GraphError, ModelError, ShapeError
 from rlx.frontends.gguf import GGUF, Tensor
 from rlx.ir.builders import public
@@ -16,6 +17,8 @@ from rlx.llm.builder import Cache, StepGraph, step_graphs
 from rlx.llm.config import ModelConfig
 from rlx.llm.engine import StepRows
 from rlx.llm.pages import KvPagePool
+from rlx.llm.share import Share
+from rlx.llm.team import Team
 from rlx.llm.weights import from_gguf, from_hf
 from rlx.models.files import read_json
 from rlx.models.progress import Progress
@@ -38,6 +41,9 @@ class Decoder:
     ``tokens`` is how many tokens the cache has room for, of all sequences together; a page has
     ``page_size`` of them. ``progress`` forces the bar of loading on or off. One thread at a time
     may use it.
+
+    With ``mesh`` the ranks along its only axis, or along "model", have parts of the model, and take
+    the same steps. All have the whole logits.
     """
 
     def __init__(
@@ -55,6 +61,7 @@ class Decoder:
         cache: str = "f16",
         max_rows: int = 512,
         progress: bool | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         with importing():
             from rlx.runtime.session import Session
@@ -67,9 +74,13 @@ class Decoder:
         self.max_rows = max_rows
         pages = -(-max(tokens or 0, self.context) // page_size)
         self.cache = Cache(pages, page_size, dtype(cache), sequences, self.context)
-        layers, head = step_graphs(config, weights, self.cache, precision)
+        self.team = None if mesh is None else Team(mesh)
+        share = Share.whole(config)
+        if self.team is not None:
+            share = Share.of(config, weights, self.team.axis, self.team.rank)
+        layers, head = step_graphs(config, weights, self.cache, precision, share)
         self._names = [f"{n}.{i}" for i in range(config.layers) for n in ("keys", "values")]
-        width = config.kv_heads * config.head_dim
+        width = len(share.kv_heads) * config.head_dim
         row = 2 * config.layers * width * self.cache.dtype.bytes
         self.pool = KvPagePool(pages, row * page_size, page_size)
         shape, dt = (self.cache.slots, width), self.cache.dtype.numpy
@@ -101,17 +112,34 @@ class Decoder:
     def step(self, rows: StepRows) -> Array:
         """Write keys and values of the rows into their pages, and return the logits of those that
         want them: f32 ``[wanted, vocab]``."""
-        hidden = self.hidden(rows)
+        self._check(rows)
+        if self.team is not None:
+            self.team.agree(rows, logits=True)
+        return self._logits(rows)
+
+    def hidden(self, rows: StepRows) -> Array:
+        """As ``step``, but the states that the head makes logits of, of all rows: f32 ``[rows,
+        hidden]``."""
+        self._check(rows)
+        if self.team is not None:
+            self.team.agree(rows, logits=False)
+        return self._hidden(rows)
+
+    def follow(self) -> None:
+        """Take the steps of the first rank of the mesh, until it ends them."""
+        assert self.team is not None
+        for rows, logits in self.team.steps():
+            (self._logits if logits else self._hidden)(rows)
+
+    def _logits(self, rows: StepRows) -> Array:
+        hidden = self._hidden(rows)
         if not len(rows.wanted):
             return np.empty((0, self.vocab), np.float32)
         if not np.array_equal(rows.wanted, np.arange(len(hidden))):
             hidden = hidden[rows.wanted]
         return self.head.run({"hidden": hidden})[0]
 
-    def hidden(self, rows: StepRows) -> Array:
-        """As ``step``, but the states that the head makes logits of, of all rows: f32 ``[rows,
-        hidden]``."""
-        self._check(rows)
+    def _hidden(self, rows: StepRows) -> Array:
         table = self._table
         for s, pages in enumerate(rows.tables):
             table[s, : len(pages)] = pages

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from rlx.errors import ModelError
 from rlx.frontends.gguf import Tensor
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
+from rlx.llm.weights import PLAIN, part_of
 from rlx.ops.movement.rearrange import stack
 from rlx.ops.quant.rows import ROW_BLOCK, takes_rows
 from rlx.quant.scheme import BlockScheme
@@ -48,34 +49,51 @@ class GraphWeights:
             self.used[name] = self.graph.param(name, value.shape, str(value.dtype))
         return self.used[name]
 
-    def vector(self, name: str, size: int) -> Value:
-        """A weight of one dim, in f32."""
+    def vector(self, name: str, size: int, part: range | None = None) -> Value:
+        """A weight of one dim, or a part of it, in f32."""
         if name in self.used:
             return self.used[name]
-        return self.param(name, self.tensor(name, (size,)).dequantize())
+        found = self.tensor(name, (size,)).dequantize()
+        return self.param(name, found if part is None else found[part.start : part.stop])
 
-    def matrix(self, name: str, shape: tuple[int, ...]) -> tuple[Value, str | None]:
-        """A weight, and the scheme of its blocks, or None where it has an element type."""
+    def matrix(
+        self, name: str, shape: tuple[int, ...], dim: int = 0, part: range | None = None
+    ) -> tuple[Value, str | None]:
+        """A weight, or a part of it along a dim, and the scheme of its blocks, or None where it has
+        an element type."""
         tensor = self.tensor(name, shape)
-        if tensor.scheme in ("f32", "f16", "bf16"):
+        if part is not None and len(part) < shape[dim]:
+            tensor = part_of(tensor, dim, part)
+        if tensor.scheme in PLAIN:
             return self.param(name, tensor.numpy()), None
         return self.param(name, tensor.data), tensor.scheme
 
     def linear(
-        self, x: Value, name: str, shape: tuple[int, int], *, in_16_bits: bool = False
+        self,
+        x: Value,
+        name: str,
+        shape: tuple[int, int],
+        *,
+        rows: range | None = None,
+        columns: range | None = None,
+        total: Callable[[Value], Value] = lambda y: y,
+        in_16_bits: bool = False,
     ) -> Value:
-        """``x @ w.T``, and the bias if the file has one. Where a session rounds ``x`` to 8 bits
-        (``Precision.Q8``), what that leaves of it can be multiplied too (``in_16_bits``): as a
+        """``x @ w.T``, and the bias if the file has one; of some rows of ``w``, or of the columns
+        that ``x`` has, and then the ``total`` of the product. Where a session rounds ``x`` to 8
+        bits (``Precision.Q8``), what that leaves of it can be multiplied too (``in_16_bits``): as a
         second row, which takes no longer where memory is what is waited for."""
-        w, scheme = self.matrix(f"{name}.weight", shape)
+        dim, part = (0, rows) if columns is None else (1, columns)
+        w, scheme = self.matrix(f"{name}.weight", shape, dim, part)
         if scheme is None:
             y = x @ w.cast(to=f32).transpose()
         elif in_16_bits and _rounds(scheme):
             y = stack([x, x - _in_8_bits(x)]).dequant_matmul(w, scheme).sum(axes=0)
         else:
             y = x.dequant_matmul(w, scheme)
+        y = total(y)
         if f"{name}.bias" in self.weights:
-            y = y + self.vector(f"{name}.bias", shape[0])
+            y = y + self.vector(f"{name}.bias", shape[0], rows)
         return y
 
 

@@ -6,11 +6,13 @@ import os
 import secrets
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx.base.cached import cached_property
+from rlx.base.mesh import Mesh
 from rlx.errors import DTypeError, GraphError, ModelError, ShapeError
 from rlx.frontends.gguf import GGUF
 from rlx.ir.builders import public
@@ -63,6 +65,11 @@ class LLM:
     A prompt is a text, a list of ids, or a conversation (a list of messages such as
     ``{"role": "user", "content": "Hello"}``), which the model's chat template makes a text. May be
     used by many threads; answers that are drawn at the same time share steps.
+
+    With ``mesh``, the ranks along its only axis, or along its axis "model", share the model: each
+    has some of the heads and of the rows of matrices. All make it and call it alike, in one thread,
+    and have the same answers; or the first alone calls it, and the others ``take_part``. ShapeError
+    for a model that is not cut for so many ranks.
     """
 
     UNCHECKED = ("follow",)
@@ -79,6 +86,7 @@ class LLM:
         sequences: int = 64,
         cache: str = "f16",
         progress: bool | None = None,
+        mesh: Mesh | None = None,
     ) -> None:
         self.path = os.fspath(model)
         self._file = None if os.path.isdir(self.path) else GGUF(self.path)
@@ -86,11 +94,14 @@ class LLM:
         self.decoder: Decoder = made(
             self._file or self.path, device=device, threads=threads, precision=precision,
             context=context, tokens=tokens, sequences=sequences, cache=cache, progress=progress,
+            mesh=mesh,
         )  # fmt: skip
         self.sampler = Sampler(self.decoder.vocab, device=device)
         self.batch = Batch(self.decoder, self.sampler.draw, sequences=sequences)
         self.lock = threading.RLock()
         """Held by who uses the decoder or the batch."""
+        team = self.decoder.team
+        self._seeds = None if team is None else Random(team.number())
 
     @property
     def vocab(self) -> int:
@@ -130,6 +141,31 @@ class LLM:
         with self.lock:
             self.decoder.warm_up(progress)
             self.sampler.warm_up(self.batch.schedule.limits.max_sequences)
+
+    # -- ranks -----------------------------------------------------------------------------
+
+    def take_part(self) -> None:
+        """Take the steps that the first rank of the mesh takes, until it calls ``close``. It has to
+        take one, or call ``idle``, within ``RLX_COMM_TIMEOUT``. GraphError on the first rank, and
+        without a mesh."""
+        if self.decoder.team is None or self.decoder.team.first:
+            raise GraphError(
+                "take_part is for the ranks of a mesh but the first, which takes steps"
+            )
+        with self.lock:
+            self.decoder.follow()
+
+    def idle(self) -> None:
+        """Let ranks that ``take_part`` wait on. Nothing without a mesh."""
+        if self.decoder.team is not None:
+            with self.lock:
+                self.decoder.team.idle()
+
+    def close(self) -> None:
+        """Let ranks that ``take_part`` return. Nothing without a mesh."""
+        if self.decoder.team is not None:
+            with self.lock:
+                self.decoder.team.end()
 
     # -- prompts ---------------------------------------------------------------------------
 
@@ -196,8 +232,11 @@ class LLM:
         return Answer(
             ids, params, most=most, text=text, matcher=self._matcher(limits),
             ends=self.tokenizer.eos_ids if self.has_tokenizer and not ignore_eos else frozenset(),
-            seed=secrets.randbits(32) if params.seed is None else params.seed,
+            seed=self._new_seed() if params.seed is None else params.seed,
         )  # fmt: skip
+
+    def _new_seed(self) -> int:
+        return secrets.randbits(32) if self._seeds is None else self._seeds.getrandbits(32)
 
     def _matcher(self, limits: Mapping[str, Any]) -> Matcher | None:
         given = {name: value for name, value in limits.items() if value is not None}

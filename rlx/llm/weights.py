@@ -18,8 +18,11 @@ from rlx.frontends.gguf import GGUF, Tensor
 from rlx.llm.config import ModelConfig
 from rlx.models.files import read_json
 from rlx.models.safetensors import SafeTensors
+from rlx.quant.scheme import BlockScheme
+from rlx.quant.table import scheme_named
+from rlx.types import dtype
 
-__all__ = ["from_gguf", "from_hf", "names_of_hf"]
+__all__ = ["PLAIN", "block_of", "from_gguf", "from_hf", "names_of_hf", "part_of"]
 
 Array = np.ndarray[Any, Any]
 Weights = dict[str, Tensor]
@@ -51,6 +54,9 @@ _AFTER = {
     "post_feedforward_layernorm": "post_ffw_norm",
 }
 _EXPERTS = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps"}
+
+PLAIN = ("f32", "f16", "bf16")
+"""What weights are in that are in no blocks."""
 
 _LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)\.(weight|bias)")
 _EXPERT_NAME = re.compile(r"layers\.(\d+)\.mlp\.experts\.(\d+)\.(\w+)\.weight")
@@ -160,12 +166,27 @@ def _rows(tensor: Tensor, counts: tuple[int, ...]) -> list[Tensor]:
     """The rows of a tensor, so many to each."""
     if tensor.shape[0] != sum(counts):
         raise ModelError(f"a matrix of {tensor.shape[0]} rows is to be parted into {counts}")
-    data = _by_rows(tensor)
-    out: list[Tensor] = []
-    at = 0
-    for n in counts:
-        shape = (n, *tensor.shape[1:])
-        part = data[at : at + n].reshape(*shape[:-1], -1)
-        out.append(Tensor(tensor.scheme, shape, part, tensor.byteorder))
-        at += n
-    return out
+    ends = np.cumsum(counts).tolist()
+    return [part_of(tensor, 0, range(end - n, end)) for n, end in zip(counts, ends, strict=True)]
+
+
+def block_of(tensor: Tensor) -> tuple[int, int]:
+    """The elements of a block of a tensor, and its bytes: of an element where it has no blocks."""
+    if tensor.scheme in PLAIN:
+        return 1, dtype(tensor.scheme).bytes
+    scheme = scheme_named(tensor.scheme)
+    assert isinstance(scheme, BlockScheme)
+    return scheme.block, scheme.bytes
+
+
+def part_of(tensor: Tensor, dim: int, where: range) -> Tensor:
+    """A part of a tensor along a dim; along the last one, of whole blocks, which are copied."""
+    shape = (*tensor.shape[:dim], len(where), *tensor.shape[dim + 1 :])
+    if dim < len(shape) - 1:
+        data = tensor.data[(slice(None),) * dim + (slice(where.start, where.stop),)]
+    else:
+        elements, size = block_of(tensor)
+        assert where.start % elements == 0 and where.stop % elements == 0
+        start, stop = (at // elements * size for at in (where.start, where.stop))
+        data = np.ascontiguousarray(tensor.data[..., start:stop])
+    return Tensor(tensor.scheme, shape, data, tensor.byteorder)

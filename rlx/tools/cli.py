@@ -82,6 +82,7 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
         hint = did_you_mean(name, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
         p.error(f"no command is called {name!r}{hint}")
     args, left = p.parse_known_args(argv)
+    args.argv = argv
     if not args.command:
         p.print_help(sys.stderr)
         p.exit(2)

@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 from distributed.test_launch import kill_ranks
 
+from support.tiny_llm import write_talker
+
 ROOT = Path(__file__).resolve().parents[2]
 PREFIX = Path(os.environ.get("RLX_TEST_MPI", sys.executable)).parent.parent
 LIBRARY, MPIEXEC = PREFIX / "lib" / "libmpi_abi.so.1", PREFIX / "bin" / "mpiexec"
@@ -68,6 +70,22 @@ assert digest(found) == digest(threads[rank])
 print("the bits of threads")
 """
 
+ANSWERS = """
+import sys
+import numpy as np, rlx
+
+n, folder = int(sys.argv[1]), sys.argv[2]
+mesh = rlx.Mesh(model=n)
+rank = rlx.distributed.connect(mesh)
+options = {"threads": 1, "context": 128, "sequences": 4, "precision": "f32"}
+one, many = rlx.LLM(folder, **options), rlx.LLM(folder, mesh=mesh, **options)
+found, wanted = (m.generate("Once upon a time", max_new_tokens=24)[0].ids for m in (many, one))
+logits = one.logits(wanted)
+error = np.abs(many.logits(wanted) - logits).max() / np.abs(logits).max()
+assert found == wanted and error <= 1e-5, (found, wanted, error)
+print("the answers of one rank")
+"""
+
 STEPS = """
 import os, signal, sys, time
 import numpy as np, rlx
@@ -119,6 +137,15 @@ def test_groups_of_a_mesh_have_the_bits_of_threads(tmp_path: Path) -> None:
     done = mpiexec(tmp_path, 4, LARGE)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("the bits of threads") == 4
+
+
+@needs_mpi
+@pytest.mark.parametrize("n", [2, 4])
+def test_a_language_model(n: int, tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
+    done = mpiexec(tmp_path, n, ANSWERS, str(n), str(write_talker(tmp_path)))
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("the answers of one rank") == n
 
 
 @needs_mpi

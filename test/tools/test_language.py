@@ -77,6 +77,7 @@ WRONG = {
         "x.mlir is no language model, and --top-k is of",
     ),
     "long": (["chat", "{}", "Hi", "-n", "999"], "have no room in a context of"),
+    "no ranks": (["serve", "{}", "--ranks", "0"], "found --ranks 0, expected 1 or more"),
     "no key": (["serve", "{}", "--api-key-file", "{}/empty"], "has no key: expected one line"),
 }
 
@@ -97,11 +98,13 @@ def test_serving_needs_its_packages(
     assert "pip install 'rlx[serve]'" in capsys.readouterr().err
 
 
-def test_a_server_is_stopped_by_a_signal(folder: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_a_server_is_stopped_by_a_signal(folder: str, tmp_path: Path, ranks: int) -> None:
     pytest.importorskip("uvicorn", reason="serving needs the package uvicorn")
     (tmp_path / "key").write_text("secret\n", encoding="utf-8")
     words = ["serve", folder, "--port", "0", "--context", "64", "--sequences", "2",
-             "--threads", "1", "--api-key-file", str(tmp_path / "key")]  # fmt: skip
+             "--threads", "1", "--ranks", str(ranks), "--name", "talker",
+             "--api-key-file", str(tmp_path / "key")]  # fmt: skip
     with subprocess.Popen(
         [sys.executable, "-m", "rlx.tools.cli", *words], stderr=subprocess.PIPE, text=True
     ) as server:
@@ -114,8 +117,14 @@ def test_a_server_is_stopped_by_a_signal(folder: str, tmp_path: Path) -> None:
                 assert reply.status == 200
             with pytest.raises(OSError, match="401"):
                 urllib.request.urlopen(f"{found[0]}/v1/models")
+            asked = urllib.request.Request(
+                f"{found[0]}/v1/completions", b'{"model": "talker", "prompt": "Hi"}',
+                {"Authorization": "Bearer secret", "Content-Type": "application/json"},
+            )  # fmt: skip
+            with urllib.request.urlopen(asked) as reply:
+                assert b'"prompt_tokens":2' in reply.read()
         finally:
             server.send_signal(signal.SIGTERM)
             rest = server.stderr.read()
-        assert server.wait() in (0, -signal.SIGTERM), rest
+        assert server.wait() in (0, -signal.SIGTERM, 128 + signal.SIGTERM), rest
         assert "Finished server process" in rest

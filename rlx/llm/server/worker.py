@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from rlx import knobs
 from rlx.base.frozen import frozen
 from rlx.llm.answer import Answer, Finish
 from rlx.llm.model import LLM
@@ -157,21 +158,27 @@ class Worker:
 
     def _draw(self) -> None:
         batch = self.llm.batch
+        # Ranks that take part are told before they give up.
+        patience = None if self.llm.decoder.team is None else knobs.comm_timeout.get() / 4
         while True:
             with self._wake:
                 while not (self._inbox or self._owners or self._stopping):
-                    self._wake.wait()
+                    if not self._wake.wait(patience):
+                        break
                 count = len(self._inbox)
             with self.llm.lock:
                 for _ in range(count):
                     self._inbox[0].run()  # it stays until it is done, to be told if it is not
                     self._inbox.popleft()
                 if self._stopping:
+                    self.llm.close()
                     return
                 failed = None
                 try:
                     if self._owners:
                         batch.step()
+                    else:
+                        self.llm.idle()
                 except Exception as e:  # whatever it is, those who wait are told
                     failed = e
                 self._tell()

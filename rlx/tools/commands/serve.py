@@ -4,9 +4,14 @@ from __future__ import annotations
 
 import argparse
 import os
+import signal
 import sys
 
-from rlx.errors import RlxError
+from rlx.base.mesh import Mesh
+from rlx.distributed.connections import connect
+from rlx.distributed.launcher import GRACE, Launch
+from rlx.distributed.world import world_size
+from rlx.errors import GraphError, RlxError
 from rlx.tools.language import add_language_session, load
 
 __all__ = ["add_arguments", "run"]
@@ -28,11 +33,19 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         "--grace", type=int, default=30, metavar="SECONDS",
         help="how long requests may take to end once it is stopped (30)",
     )  # fmt: skip
+    p.add_argument("--ranks", type=int, default=1,
+                   help="processes of this machine that share the model (1)")  # fmt: skip
     add_language_session(p)
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serve until it is stopped."""
+    """Serve until it is stopped; as one of several ranks, if ``rlx launch``, a starter of MPI or
+    ``--ranks`` have started it so."""
+    if args.ranks < 1:
+        raise GraphError(f"serve: found --ranks {args.ranks}, expected 1 or more")
+    ranks = world_size()
+    if args.ranks > 1 and ranks == 1:
+        return _on_ranks(args)
     try:
         import uvicorn
 
@@ -40,9 +53,17 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as e:
         raise RlxError(f"serving needs {e.name}: pip install 'rlx[serve]'") from None
     key = None if args.api_key_file is None else _key(args.api_key_file)
-    llm = load(args, tokens=args.tokens, sequences=args.sequences)
+    mesh = Mesh(model=ranks) if ranks > 1 else None
+    rank = 0 if mesh is None else connect(mesh)
+    llm = load(args, tokens=args.tokens, sequences=args.sequences, mesh=mesh)
     llm.tokenizer  # noqa: B018 # which says that there is none
     llm.warm_up()
+    if rank:
+        # They end with the first rank, which has requests to end before.
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, signal.SIG_IGN)
+        llm.take_part()
+        return 0
     local = args.host in LOOPBACK
     if not local and not key:
         print(
@@ -59,6 +80,13 @@ def run(args: argparse.Namespace) -> int:
         timeout_graceful_shutdown=args.grace,
     )  # fmt: skip
     return 0
+
+
+def _on_ranks(args: argparse.Namespace) -> int:
+    """The same command in several processes."""
+    threads = args.threads or max(1, (os.cpu_count() or 1) // args.ranks)
+    command = ("-m", "rlx", *args.argv)
+    return Launch(command, args.ranks, threads, grace=args.grace + GRACE).run()
 
 
 def _key(path: str) -> str:
