@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sys
 import warnings
-from collections.abc import Sequence
 from functools import cache, lru_cache
 from typing import TYPE_CHECKING
 
@@ -91,8 +90,17 @@ def _store(path: str, limit: int) -> Store:
 def tools(store: Store) -> tuple[Part, ...] | None:
     """The parts of a key for RLX and its toolchain; None if RLX changed after it was loaded, so
     that what runs is not what the files say."""
-    found = tuple(stamps(PACKAGE))
-    return toolchain(_sources(found, store)) if _as_loaded(found) else None
+    found = _stamps()
+    if newest(found) >= _limit() or not unchanged():
+        return None
+    return toolchain(_sources(found, store))
+
+
+@cache
+def _stamps() -> tuple[Stamp, ...]:
+    """The stamps of all of RLX's files when they were first asked for. What is loaded later is held
+    to the same by ``unchanged``."""
+    return tuple(stamps(PACKAGE))
 
 
 @lru_cache(maxsize=1)
@@ -102,19 +110,31 @@ def _sources(found: tuple[Stamp, ...], store: Store) -> str:
     entry = store.read(key)
     if entry is not None:
         return entry.payload.decode()
-    digest = contents_digest(PACKAGE, found)
+    digest = _contents(found)
     if newest(found) + SETTLED_NS < rlx.LOADED_NS:
         store.write((key, Entry.of(key, digest.encode())))
     return digest
 
 
+@lru_cache(maxsize=1)
+def _contents(found: tuple[Stamp, ...]) -> str:
+    return contents_digest(PACKAGE, found)
+
+
 def unchanged() -> bool:
-    """Whether RLX's files are still those that it was loaded from."""
-    return _as_loaded(stamps(PACKAGE))
+    """Whether the modules of RLX that are loaded are still what their files say."""
+    limit = _limit()
+    modules = [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "rlx"]
+    files = [file for m in modules if (file := getattr(m, "__file__", None)) is not None]
+    try:
+        return all([os.stat(file).st_ctime_ns < limit for file in files])
+    except OSError:
+        return False
 
 
-def _as_loaded(found: Sequence[Stamp]) -> bool:
-    return newest(found) < rlx.LOADED_NS - TICK_NS
+def _limit() -> int:
+    """Before this, in ns since the epoch, changed what RLX was loaded from."""
+    return rlx.LOADED_NS - TICK_NS
 
 
 def logged() -> bool:

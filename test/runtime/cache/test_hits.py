@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -329,10 +330,24 @@ def test_files_that_change_during_a_compile_are_not_trusted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     objects.in_memory.clear()
-    monkeypatch.setattr(shared, "unchanged", lambda: False)
+    answers = iter([True])  # when the key is made
+    monkeypatch.setattr(shared, "unchanged", lambda: next(answers, False))
     monkeypatch.setattr(objects, "unchanged", lambda: False)
     assert looked(chain()) == "miss"
     assert {f.kind for f in the_store().entries()} <= {"sources"}
+
+
+def test_a_module_whose_file_changed_or_went_away_is_not_trusted(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    late = ModuleType("rlx.late")
+    late.__file__ = str(tmp_path / "late.py")
+    assert shared.unchanged()
+    monkeypatch.setitem(sys.modules, "rlx.late", late)
+    assert not shared.unchanged()
+    Path(late.__file__).write_text("")
+    assert not shared.unchanged()
+    assert looked(chain()) == "not used: RLX's own files have changed since it was loaded"
 
 
 def test_the_cache_can_be_turned_off() -> None:
