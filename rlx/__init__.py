@@ -71,9 +71,9 @@ NAMES = {
 modules of ``NAMESPACES``, and the names of ``rlx.compat.names``."""
 
 NAMESPACES = (
-    "autodiff", "bench", "distributed", "driver", "errors", "fpga", "ir", "knobs", "linalg",
-    "macros", "models", "nn", "ops", "opt", "optim", "prelude", "quant", "random", "sparse",
-    "splat", "training", "xp",
+    "autodiff", "bench", "cortexm", "distributed", "driver", "errors", "fpga", "ir", "knobs",
+    "linalg", "macros", "models", "nn", "ops", "opt", "optim", "prelude", "quant", "random",
+    "sparse", "splat", "training", "xp",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

@@ -4,6 +4,7 @@
 
 from rlx import autodiff as autodiff
 from rlx import bench as bench
+from rlx import cortexm as cortexm
 from rlx import distributed as distributed
 from rlx import driver as driver
 from rlx import errors as errors

@@ -9,13 +9,13 @@
 
 from __future__ import annotations
 
-from rlx.targets.fpga.arithmetic import quantize_multiplier, rdpot, requantize_q31, srdhm
 from rlx.targets.fpga.design import Design, export_fpga, network
 from rlx.targets.fpga.estimate import Estimate, estimate
 from rlx.targets.fpga.features import Fpga, part_named
-from rlx.targets.fpga.network import Network
 from rlx.targets.fpga.place import Placed
 from rlx.targets.fpga.simulate import Simulated
+from rlx.targets.integer.arithmetic import quantize_multiplier, rdpot, requantize_q31, srdhm
+from rlx.targets.integer.network import Network
 
 __all__ = [
     "Design",

@@ -2,7 +2,8 @@
 
     .venv/bin/python tools/get_emulators.py && . .drivers/env
 
-Nothing is installed and no rights are needed. For each CPU of ``CPUS`` the native runtime and
+Also what builds for boards with a Cortex-M and emulates them. Nothing is installed and no rights
+are needed. For each CPU of ``CPUS`` the native runtime and
 ``examples/cpp/run_model.c`` become ``.drivers/root/usr/bin/run_model-ARCH``, which QEMU's user mode
 runs here as it would run there.
 """
@@ -39,6 +40,9 @@ CPUS = (
 )
 
 QEMU = "qemu-user"
+
+BOARDS = {"gcc-arm-none-eabi": "bin/arm-none-eabi-gcc", "qemu-system-arm": "bin/qemu-system-arm"}
+"""The packages for boards with a Cortex-M, each with a file of it."""
 
 
 def _compiler(cpu: Cpu) -> str:
@@ -97,7 +101,7 @@ def main() -> None:
     root = FOLDER / "root"
     if one(root, "bin/qemu-aarch64") is None and not offered(QEMU):
         return
-    needed = {QEMU: "bin/qemu-aarch64", **{c.package: _compiler(c) for c in CPUS}}
+    needed = {QEMU: "bin/qemu-aarch64", **{c.package: _compiler(c) for c in CPUS}, **BOARDS}
     missing = [p for p, file in needed.items() if one(root, file) is None and offered(p)]
     if missing:
         unpack(root, missing)

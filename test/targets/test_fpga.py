@@ -32,7 +32,7 @@ from rlx.errors import (
 from rlx.targets.fpga import simulate as simulation
 from rlx.targets.fpga.estimate import fold
 from rlx.targets.fpga.features import PRESETS, part_named
-from rlx.targets.fpga.network import MaxPool, Product
+from rlx.targets.integer.network import MaxPool, Product
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(7)
@@ -63,6 +63,14 @@ def cnn() -> rlx.Graph:
     h = x.conv2d(param(g, "c0", 4, 1, 3, 3), param(g, "b0", 4), padding=1).relu().max_pool2d(2)
     h = h.conv2d(param(g, "c1", 8, 4, 3, 3), stride=(2, 1), padding=(1, 0))
     g.set_outputs([h.flatten(1) @ param(g, "w", 32, 3)])
+    return g
+
+
+def pooled() -> rlx.Graph:
+    """A pool of the last product's results, which have 16 bits."""
+    g = rlx.Graph("pooled")
+    x = g.input("x", ["n", 1, 8, 8])
+    g.set_outputs([x.conv2d(param(g, "c0", 2, 1, 3, 3), padding=1).max_pool2d(4)])
     return g
 
 
@@ -203,7 +211,7 @@ def test_folding_spends_what_a_part_has() -> None:
 
 @needs_simulator
 @pytest.mark.parametrize(("make", "lanes", "bits"), [
-    (mlp, {"layer0": 8, "layer1": 4}, 8), (cnn, {"layer2": 4, "layer3": 2}, 4),
+    (mlp, {"layer0": 8, "layer1": 4}, 8), (cnn, {"layer2": 4, "layer3": 2}, 4), (pooled, {}, 8),
 ])  # fmt: skip
 def test_the_hardware_gives_what_the_network_gives(
     make: Callable[[], rlx.Graph], lanes: dict[str, int], bits: int, tmp_path: Path
@@ -279,7 +287,7 @@ REFUSED: list[tuple[str, list[Any], Then, type[RlxError]]] = [
     ("conv multiplies floats; quantise", IMAGE,
      lambda g, x: x.conv2d(param(g, "w", 1, 2, 3, 3)), UnsupportedError),
     ("has no product of integers", FLAT, _codes, UnsupportedError),
-    ("exp has no hardware here", FLAT, lambda g, x: _rounded(g, x).exp(), UnsupportedError),
+    ("exp is no layer of integers here", FLAT, lambda g, x: _rounded(g, x).exp(), UnsupportedError),
     ("takes more than the layer before it", FLAT,
      lambda g, x: _rounded(g, x) + x[:, :1], UnsupportedError),
     ("the output is not the end of the chain", FLAT,
@@ -287,14 +295,14 @@ REFUSED: list[tuple[str, list[Any], Then, type[RlxError]]] = [
     ("no zero point and i8 codes", FLAT,
      lambda g, x: x.quantize(S, to="i16"), UnsupportedError),
     ("relu is taken behind a product", FLAT, lambda g, x: _rounded(g, x.relu()), UnsupportedError),
-    ("add is taken as the bias of a product", FLAT,
+    ("add is taken with known numbers", FLAT,
      lambda g, x: _rounded(g, x).relu() + param(g, "b", 3), UnsupportedError),
     ("add is taken with one number a channel", IMAGE,
      lambda g, x: _conv(g, _codes(g, x), 2, 2, 1, 1) + param(g, "b", 4), UnsupportedError),
     ("is taken as the flattening of each image", IMAGE,
      lambda g, x: _rounded(g, x.reshape([-1, 4])), UnsupportedError),
     ("is taken of images as rows", IMAGE, _rounded, UnsupportedError),
-    ("is taken in two dims, without groups", IMAGE,
+    ("is taken without groups, found 2", IMAGE,
      lambda g, x: _conv(g, _codes(g, x), 2, 1, 1, 1, groups=2), UnsupportedError),
     ("max_pool is taken in two dims, without padding", IMAGE,
      lambda g, x: _conv(g, _codes(g, x), 2, 2, 1, 1).max_pool2d(2, padding=1), UnsupportedError),

@@ -13,11 +13,11 @@ from rlx.ir.builders import located, public
 from rlx.ir.graph import Graph
 from rlx.targets.fpga.estimate import Estimate, estimate, fold
 from rlx.targets.fpga.features import Fpga, part_named
-from rlx.targets.fpga.network import Network, Product
 from rlx.targets.fpga.place import Placed, place
-from rlx.targets.fpga.read import read_network
 from rlx.targets.fpga.simulate import Simulated, simulate
 from rlx.targets.fpga.verilog import memory_files, verilog
+from rlx.targets.integer.network import Network, Product
+from rlx.targets.integer.read import read_network
 
 __all__ = ["Design", "export_fpga", "network"]
 
@@ -64,7 +64,7 @@ def network(
     quantise a product of floats; GraphError for other bits, and for scales or biases that do not
     fit; ShapeError for images of unknown sizes.
     """
-    return read_network(graph, params or {}, weight_bits, multiplier_bits)
+    return read_network(graph, params or {}, weight_bits, multiplier_bits, "fpga")
 
 
 @located

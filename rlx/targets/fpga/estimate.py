@@ -13,8 +13,8 @@ from rlx.base.frozen import frozen
 from rlx.errors import GraphError
 from rlx.ir.builders import located
 from rlx.targets.fpga.features import Fpga
-from rlx.targets.fpga.network import Network, Product
 from rlx.targets.fpga.verilog import Lanes, cycles_of, steps
+from rlx.targets.integer.network import Network, Product
 
 __all__ = ["PRESETS", "Estimate", "estimate", "fold"]
 

@@ -17,7 +17,7 @@ import numpy as np
 
 from rlx.base.frozen import frozen
 from rlx.errors import ToolchainError
-from rlx.targets.fpga.network import Network
+from rlx.targets.integer.network import Network
 
 __all__ = ["Simulated", "run", "run_tool", "simulate"]
 

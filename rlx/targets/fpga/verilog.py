@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 
-from rlx.targets.fpga.network import ArgMax, Layer, MaxPool, Network, Product
+from rlx.targets.integer.network import ArgMax, Layer, MaxPool, Network, Product
 
 __all__ = ["LATENCY", "cycles_of", "memory_files", "verilog"]
 
 Array = np.ndarray[Any, Any]
 Lanes = Mapping[str, int]
 
-LATENCY = {Product: 11, MaxPool: 4, ArgMax: 4}
+LATENCY: dict[type[Layer], int] = {Product: 11, MaxPool: 4, ArgMax: 4}
 """Cycles from a start to a done beside one a step of the loops."""
 
 
@@ -178,9 +178,9 @@ def _pool(layer: MaxPool) -> str:
     names, step = _counters(loops)
     count = prod(layer.size)
     at = _place(f"(oy * {sy} + ky)", f"(ox * {sx} + kx)", width, channels, "c")
-    return f"""{_head(layer, 1, 8)}{names}
+    return f"""{_head(layer, 1, layer.bits)}{names}
   reg v1 = 0, v2 = 0, v3 = 0, first1, first2, last1, last2, last3;
-  reg signed [7:0] most;
+  reg signed [{layer.bits - 1}:0] most;
   always @(posedge clk) begin
 {step}    v1 <= running; first1 <= ky == 0 && kx == 0; last1 <= last_ky && last_kx;
     x_addr <= {at};
@@ -267,8 +267,11 @@ def verilog(network: Network, lanes: Lanes) -> str:
     for layer in network.layers:
         if isinstance(layer, Product):
             text += _product(layer, lanes.get(layer.name, 1))
+        elif isinstance(layer, MaxPool):
+            text += _pool(layer)
         else:
-            text += _pool(layer) if isinstance(layer, MaxPool) else _argmax(layer, word)
+            assert isinstance(layer, ArgMax), "a network for FPGAs has no means"
+            text += _argmax(layer, word)
         word = layer.bits
     return text + _top(network, lanes)
 

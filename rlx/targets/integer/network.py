@@ -1,4 +1,4 @@
-"""Networks of integers: what hardware computes, and an exact model of it.
+"""Networks of integers: what microcontrollers and FPGAs compute, and an exact model of it.
 
 A network is a chain of layers on one image, whose elements lie as rows, columns, channels. Codes
 are i8; sums are exact; a product's layer ends with a requantization, whose multiplier is of its
@@ -7,6 +7,7 @@ output and whose shift is the layer's.
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -15,9 +16,9 @@ from rlx.base.frozen import frozen
 from rlx.errors import ShapeError
 from rlx.ir.attrs import to_array
 from rlx.ir.builders import public
-from rlx.targets.fpga.arithmetic import requantize_q31
+from rlx.targets.integer.arithmetic import requantize_q31
 
-__all__ = ["ArgMax", "Layer", "MaxPool", "Network", "Product"]
+__all__ = ["ArgMax", "Layer", "MaxPool", "MeanPool", "Network", "Product"]
 
 Array = np.ndarray[Any, Any]
 Size = tuple[int, int, int]
@@ -28,7 +29,7 @@ class Product:
     """A dense layer or a convolution: ``weights`` [N, rows, columns, channels] of
     ``weight_bits``, i32 ``bias`` [N], ``multiplier`` [N] of ``multiplier_bits`` and a ``shift`` to
     the right; results within [low, high] (a relu's low is 0). A dense layer is a convolution over
-    all of its input."""
+    all of its input. A ``depthwise`` one has a filter [rows, columns, 1] for each channel."""
 
     name: str
     source: Size
@@ -43,6 +44,12 @@ class Product:
     pad: tuple[int, int]
     weight_bits: int
     multiplier_bits: int
+    depthwise: bool = False
+
+    @property
+    def macs(self) -> int:
+        """Products of an image."""
+        return prod(self.size[:2]) * self.weights.size
 
     @property
     def bits(self) -> int:
@@ -72,32 +79,61 @@ class Product:
                 part = wide[
                     :, dy : dy + sy * (rows - 1) + 1 : sy, dx : dx + sx * (cols - 1) + 1 : sx
                 ]
-                acc += part @ self.weights[:, dy, dx].astype(np.int64).T
+                w = self.weights[:, dy, dx].astype(np.int64)
+                acc += part * w[:, 0] if self.depthwise else part @ w.T
         q31 = self.multiplier.astype(np.int64) << (31 - self.multiplier_bits)
         return requantize_q31(acc, q31, -self.shift, 0, self.low, self.high)
 
 
 @frozen
 class MaxPool:
-    """The greatest of each window."""
+    """The greatest of each window, of codes of so many ``bits``."""
 
     name: str
     source: Size
     size: Size
     taps: tuple[int, int]
     stride: tuple[int, int]
-
-    bits = 8
+    bits: int = 8
 
     def run(self, x: Array) -> Array:
         """The same of arrays."""
-        rows, cols, _ = self.size
-        (kh, kw), (sy, sx) = self.taps, self.stride
-        parts = [
-            x[:, dy : dy + sy * (rows - 1) + 1 : sy, dx : dx + sx * (cols - 1) + 1 : sx]
-            for dy in range(kh) for dx in range(kw)
-        ]  # fmt: skip
-        return np.max(parts, axis=0)
+        return np.max(_windows(x, self.size, self.taps, self.stride), axis=0)
+
+
+@frozen
+class MeanPool:
+    """The mean of each window of codes of 16 bits: their sum, requantized by ``multiplier`` of 31
+    bits, which holds the number of them, and ``shift`` to the right, within [low, high]."""
+
+    name: str
+    source: Size
+    size: Size
+    taps: tuple[int, int]
+    stride: tuple[int, int]
+    multiplier: int
+    shift: int
+    low: int
+    high: int
+
+    @property
+    def bits(self) -> int:
+        """Of a result, with its sign."""
+        return 8 if self.high < 128 else 16
+
+    def run(self, x: Array) -> Array:
+        """The same of arrays."""
+        acc = np.sum(_windows(x, self.size, self.taps, self.stride), axis=0, dtype=np.int64)
+        return requantize_q31(acc, self.multiplier, -self.shift, 0, self.low, self.high)
+
+
+def _windows(x: Array, size: Size, taps: tuple[int, int], stride: tuple[int, int]) -> list[Array]:
+    """For each tap what all windows have there."""
+    (rows, cols, _), (kh, kw), (sy, sx) = size, taps, stride
+    return [
+        x[:, dy : dy + sy * (rows - 1) + 1 : sy, dx : dx + sx * (cols - 1) + 1 : sx]
+        for dy in range(kh) for dx in range(kw)
+    ]  # fmt: skip
 
 
 @frozen
@@ -115,7 +151,7 @@ class ArgMax:
         return x.reshape(len(x), -1).argmax(1).reshape(-1, 1, 1, 1)
 
 
-Layer = Product | MaxPool | ArgMax
+Layer = Product | MaxPool | MeanPool | ArgMax
 
 
 @public
@@ -147,8 +183,8 @@ class Network:
         return np.clip(whole, -128, 127).astype(np.int8).reshape(-1, *self.source)
 
     def run(self, codes: Any) -> Array:
-        """What the hardware gives for codes, exactly: i64 [B, results]. This is the reference that
-        simulations are held to."""
+        """What the device gives for codes, exactly: i64 [B, results]. This is the reference that
+        simulations and emulators are held to."""
         x: Array = to_array(codes, "run")
         if x.shape[1:] != self.source or x.dtype != np.int8:
             raise ShapeError(

@@ -1,0 +1,14 @@
+"""Networks of integers for microcontrollers: C without a heap for Cortex-M.
+
+found = rlx.quant.quantize_graph(graph, params, "int8", calibration)
+firmware = rlx.cortexm.export_cortexm(found.graph, "project", found.params, target="cortexm:m4")
+results = firmware.run(firmware.network.codes(images)).results
+"""
+
+from __future__ import annotations
+
+from rlx.targets.cortexm.features import Core
+from rlx.targets.cortexm.firmware import Built, Firmware, Ran, export_cortexm, network
+from rlx.targets.integer.network import Network
+
+__all__ = ["Built", "Core", "Firmware", "Network", "Ran", "export_cortexm", "network"]
