@@ -203,7 +203,7 @@ def test_the_generated_pages_are_up_to_date() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["autodiff", "devices", "fourier", "fpga", "linalg", "sparse", "splat"]
+    "name", ["autodiff", "cortexm", "devices", "fourier", "fpga", "linalg", "sparse", "splat"]
 )
 def test_the_examples_of_a_page_run(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -269,8 +269,8 @@ def test_no_page_has_examples_that_nothing_runs() -> None:
     }
     run_as_programs = {n for n in with_python if n.startswith(("tutorials/", "howto/"))}
     others = {
-        "autodiff", "devices", "distributed", "extending", "fourier", "fpga", "linalg", "llm",
-        "serving",
+        "autodiff", "cortexm", "devices", "distributed", "extending", "fourier", "fpga", "linalg",
+        "llm", "serving",
         "sparse", "splat", "training",
     }  # fmt: skip
     assert with_python - others - run_as_programs - set(FRAGMENTS) == {"jax", "onnx", "torch"}, (
