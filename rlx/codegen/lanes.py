@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Sequence
 
 from rlx.codegen.builder import Kernel
 from rlx.codegen.reg import Buffer, Reg
@@ -50,10 +51,12 @@ def transposed(k: Kernel, rows: list[Reg]) -> list[Reg]:
     return rows
 
 
-def totals(k: Kernel, vectors: Sequence[Reg]) -> Reg:
+def totals(
+    k: Kernel, vectors: Sequence[Reg], join: Callable[[Reg, Reg], Reg] = operator.add
+) -> Reg:
     """A vector whose first lanes are the sums of the lanes of vectors, which are at most as many as
-    it has lanes. Each sum is that of its halves, as ``folding.fold`` makes it; two vectors of which
-    the halves are added share one.
+    it has lanes, or what ``join`` makes of them. Each is that of its halves, as ``folding.fold``
+    makes it; two vectors of which the halves are joined share one.
     """
     lanes = vectors[0].lanes
     found = [*vectors, *[vectors[-1]] * ((1 << (len(vectors) - 1).bit_length()) - len(vectors))]
@@ -64,6 +67,6 @@ def totals(k: Kernel, vectors: Sequence[Reg]) -> Reg:
         high = [n + half for n in low]
         one = len(found) == 1
         pairs = [(found[0], found[0])] if one else zip(found[::2], found[1::2], strict=True)
-        found = [shuffle(k, x, y, low) + shuffle(k, x, y, high) for x, y in pairs]
+        found = [join(shuffle(k, x, y, low), shuffle(k, x, y, high)) for x, y in pairs]
         size = half
     return found[0]

@@ -94,6 +94,7 @@ _ROWS = (
     FamilyRow("skinny", "matmul.skinny"),
     FamilyRow("pack", "matmul.pack"),
     FamilyRow("block_pack", "matmul.block_pack"),
+    FamilyRow("block_product_dots", "matmul.block_product_dots"),
     FamilyRow("block_product_tiles", "matmul.block_product_tiles"),
     FamilyRow("pack_strided", "matmul.pack_strided"),
     FamilyRow("batched_small", "matmul.batched_small"),

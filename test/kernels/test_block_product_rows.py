@@ -67,6 +67,30 @@ def test_bits_depend_on_neither_rows_nor_threads_nor_the_machine(
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "native"])
+@pytest.mark.parametrize("scheme", ["q4_0", "q4_1", "q6_k"])
+def test_rows_rounded_for_a_product(scheme: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if cpu != "native":
+        monkeypatch.setenv("RLX_CPU", cpu)
+    packed = weight(scheme, 20, 512)
+    for m in (1, 3, 4, 9, 37):
+        x = rows(m, 512)
+        x[0, 64:96] = 0
+        x[m - 1, 33] = np.nan
+        g = rlx.Graph()
+        q, scales = g.input("x", x.shape).quantize_rows(32)
+        w = g.param("w", packed.shape, u8)
+        g.set_outputs([q, scales, g.dequant_matmul_rows(q, scales, w, scheme=scheme)])
+        f = rlx.Session("cpu").compile(g)
+        f.set_param("w", packed)
+        found, found_scales, y = f.run({"x": x})
+        wanted, wanted_scales = rounded(x)
+        np.testing.assert_array_equal(found, wanted)
+        np.testing.assert_array_equal(found_scales, wanted_scales)
+        np.testing.assert_array_equal(y, run(wanted, wanted_scales, packed, scheme))
+        assert np.isnan(y[m - 1]).all() and not np.isnan(y[: m - 1]).any()
+
+
+@pytest.mark.parametrize("cpu", ["x86-64-v3", "native"])
 def test_rows_in_8_bits_have_the_bits_of_the_reference(
     cpu: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,18 +1,16 @@
-"""Products of rows in 8 bits by weights in packed blocks: the panels of ``block_weights`` times
-``q`` and its scales (``block_rows``).
+"""Products of one to three rows in 8 bits by weights in packed blocks: the panels of
+``block_weights`` times ``q`` and its scales (``block_rows``).
 
-    task: some rows
-        for each of some panels, one after the other:
-            for each tile of rows:
-                for each block, each sub-block:
-                    sum = codes times integers of the row, exact     fours in a lane
-                    total += f32(sum) * (scale of the weight * scale of the row)
-                    total += f32(sum of the row) * scale of the row * -least
-                a vector of outputs for each row
+    task: for each of some panels, one after the other:
+        for each block, each sub-block:
+            sum = codes times integers of the row, exact     fours in a lane
+            total += f32(sum) * (scale of the weight * scale of the row)
+            total += f32(sum of the row) * scale of the row * -least
+        a vector of outputs for each row
 
 Lanes are outputs, and four integers of a row are broadcast. The additions of f32 have the order of
-sub-blocks, so an element's bits depend neither on the rows of a tile, nor on which instructions
-make the sums.
+sub-blocks, so an element's bits depend neither on how many rows there are, nor on which
+instructions make the sums.
 
 A task reads its panels as one stream, in ascending order, and requests nothing ahead: so the
 machine's own prefetching runs at the speed of memory. Two panels side by side had half of it.
@@ -22,7 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlx.base.dims import maximum, minimum
+from rlx.base.dims import minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -33,24 +31,29 @@ from rlx.kernels.matmul.dot import fours, word
 from rlx.ops.quant.rows import ROW_BLOCK
 from rlx.types import f32, i8, i32, u8
 
-__all__ = ["BlockProductRowsConfig", "config_of", "emit", "extra_of", "launch", "name"]
+__all__ = [
+    "MOST",
+    "TASK_PANELS",
+    "BlockProductRowsConfig",
+    "config_of",
+    "emit",
+    "extra_of",
+    "launch",
+    "name",
+]
 
 name = "block_product_rows"
 
-WIDE_TILES = (8, 4, 2, 1)
-"""Rows of a tile, with 32 registers."""
-TILES = (3, 2, 1)
-"""With fewer."""
+MOST = 3
+"""Rows that a kernel takes."""
 
 TASK_PANELS = 4
 """Panels of a task."""
-ROWS_BYTES = 512 << 10
-"""Rows of a task: so many bytes stay in the L2 cache."""
 
 
 @frozen
 class BlockProductRowsConfig:
-    """What the code depends on: the scheme, and the rows of a tile."""
+    """What the code depends on: the scheme, and the rows."""
 
     scheme: str
     rows: int
@@ -62,24 +65,18 @@ def extra_of(scheme: str) -> str:
     return "minus" if decoder.has_least else f"sums{decoder.sub}"
 
 
-def config_of(target: KernelTarget, scheme: str, m: int) -> BlockProductRowsConfig:
-    """The config for ``m`` rows, at least 1."""
-    tiles = WIDE_TILES if target.registers >= 32 else TILES
-    return BlockProductRowsConfig(scheme, next(r for r in tiles if r <= m))
+def config_of(scheme: str, m: int) -> BlockProductRowsConfig:
+    """The config for ``m`` rows, from 1 to ``MOST``."""
+    return BlockProductRowsConfig(scheme, next(r for r in range(MOST, 0, -1) if r <= m))
 
 
-def launch(
-    config: BlockProductRowsConfig, target: KernelTarget, m: int, n: int, depth: int
-) -> Launch:
-    """The launch of rows ``[m, depth]`` by a weight ``[n, depth]``. The buffers are the integers,
-    their scales and what ``extra_of`` names, the panels, and the result ``[m, n]``."""
+def launch(config: BlockProductRowsConfig, target: KernelTarget, n: int, depth: int) -> Launch:
+    """The launch of rows ``[rows, depth]`` by a weight ``[n, depth]``. The buffers are the
+    integers, their scales and what ``extra_of`` names, the panels, and the result ``[rows, n]``."""
     panels = ceil_div(n, lanes_of(target))
-    chunk = maximum(ROWS_BYTES // maximum(depth, 1) // config.rows, 1) * config.rows
-    chunk = maximum(minimum(chunk, m), config.rows)
     group = minimum(TASK_PANELS, panels)
-    tasks = ceil_div(m, chunk) * ceil_div(panels, group)
-    sizes = (m, n, depth // scheme_of(config.scheme).block, panels, chunk, group)
-    return Launch(tasks, 1, sizes)
+    sizes = (n, depth // scheme_of(config.scheme).block, panels, group)
+    return Launch(ceil_div(panels, group), 1, sizes)
 
 
 def emit(name: str, config: BlockProductRowsConfig, target: KernelTarget) -> KernelText:
@@ -98,9 +95,8 @@ class _Emitter:
         self.q, self.row_scales = k.buffer("q", i8), k.buffer("scales", f32)
         self.extra = k.buffer("extra", f32 if self.decoder.has_least else i32)
         self.w, self.y = k.buffer("w", u8), k.buffer("y", f32)
-        self.m, self.n, self.blocks = k.size("m"), k.size("n"), k.size("blocks")
-        self.panels, self.chunk_rows = k.size("panels"), k.size("chunk_rows")
-        self.group = k.size("group")
+        self.n, self.blocks = k.size("n"), k.size("blocks")
+        self.panels, self.group = k.size("panels"), k.size("group")
         self.subs = self.scheme.block // self.decoder.sub
         looped = self.subs > self.decoder.parts
         self.scales = k.stack(f32, self.subs * self.lanes) if looped else None
@@ -112,37 +108,19 @@ class _Emitter:
         return self.k.text()
 
     def task(self, t: Reg) -> None:
-        """A group of panels for a chunk of rows; neighbours share the rows."""
-        k = self.k
-        groups = (self.panels + (self.group - 1)) / self.group
-        row0, first = t / groups * self.chunk_rows, t % groups * self.group
-        end = k.minimum(first + self.group, self.panels)
-        rows_end = k.minimum(row0 + self.chunk_rows, self.m)
-        k.loop(first, end, 1, lambda p: self.panel(p, row0, rows_end))
+        """A group of panels."""
+        k, first = self.k, t * self.group
+        k.loop(first, k.minimum(first + self.group, self.panels), 1, self.panel)
 
-    def panel(self, panel: Reg, begin: Reg, end: Reg) -> None:
-        """A panel for the rows of a chunk. A tile that would go beyond the last row of all ends
-        with it, and is half as high where that is enough."""
-        k, rows = self.k, self.config.rows
+    def panel(self, panel: Reg) -> None:
+        """The rows by a panel."""
         place = panel * (self.blocks * (self.scheme.bytes * self.lanes))
-
-        def tile(i: Reg, height: int) -> None:
-            i = k.minimum(i, self.m - height) if height > 1 else i
-            at = [i + r if r else i for r in range(height)]
-            for row, total in zip(at, self.totals(place, at), strict=True):
-                self.store(total, row, panel)
-
-        def some(i: Reg) -> None:
-            if rows < 8:
-                tile(i, rows)
-            else:
-                few = end - i <= rows // 2
-                k.when(few, lambda: tile(i, rows // 2), lambda: tile(i, rows))
-
-        k.loop(begin, end, rows, some)
+        rows = [self.k.index(r) for r in range(self.config.rows)]
+        for row, total in zip(rows, self.totals(place, rows), strict=True):
+            self.store(total, row, panel)
 
     def totals(self, place: Reg, rows: Sequence[Reg]) -> list[Reg]:
-        """The results of some rows by the panel at ``place``."""
+        """The results of rows by the panel at ``place``."""
         k, lanes = self.k, self.lanes
         zeros = [k.const(0, f32, lanes)] * len(rows)
         starts = [row * self.blocks for row in rows]

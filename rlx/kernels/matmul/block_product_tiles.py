@@ -25,7 +25,8 @@ from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul import amx
 from rlx.kernels.matmul.amx import COLUMNS, Tile
-from rlx.kernels.matmul.block_product_rows import ROWS_BYTES, TASK_PANELS
+from rlx.kernels.matmul.block_product_dots import ROWS_BYTES
+from rlx.kernels.matmul.block_product_rows import TASK_PANELS
 from rlx.kernels.matmul.block_rows import TILE_ROWS
 from rlx.kernels.matmul.block_weights import DECODERS, Record, lanes_of, panel_fields, scheme_of
 from rlx.kernels.matmul.dot import bytes_less, store_words
@@ -53,7 +54,7 @@ class BlockProductTilesConfig:
 
 def serves(target: KernelTarget, m: int) -> bool:
     """Whether products of ``m`` rows go by AMX: where two thirds of the tiles' rows are there.
-    Otherwise ``block_product_rows`` is as fast."""
+    Otherwise ``block_product_dots`` is as fast."""
     wanted = amx.has_integers(target) and lanes_of(target) == COLUMNS
     return wanted and 2 * TILE_ROWS * ceil_div(m, TILE_ROWS) <= 3 * m
 

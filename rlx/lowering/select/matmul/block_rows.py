@@ -4,14 +4,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from rlx._mlir import ir
 from rlx.codegen.builder import KernelTarget
 from rlx.dialects.bridge import node_of
-from rlx.kernels.matmul import block_product_rows, block_product_tiles, block_rows
+from rlx.kernels.matmul import (
+    block_product_dots,
+    block_product_rows,
+    block_product_tiles,
+    block_rows,
+)
+from rlx.kernels.matmul.block_product_dots import BlockProductDotsConfig
 from rlx.kernels.matmul.block_product_tiles import BlockProductTilesConfig
-from rlx.kernels.matmul.block_rows import BlockRowsConfig, Extras
+from rlx.kernels.matmul.block_rows import BlockRowsConfig, Extras, start_name
 from rlx.kernels.matmul.block_weights import DECODERS
 from rlx.lowering.region import Region, users
 from rlx.lowering.select.builder import Lowering
@@ -29,6 +35,9 @@ def _extras(target: KernelTarget, m: int, schemes: Iterable[str]) -> Extras:
     """What products of ``m`` rows by weights of some schemes read beside integers and scales."""
     if block_product_tiles.serves(target, m):
         return Extras(tiles=True)
+    if m >= block_product_dots.FEWEST:
+        starts = {block_product_dots.start_of(scheme) for scheme in schemes}
+        return Extras(tiles=True, starts=tuple(sorted(s for s in starts if s)))
     needed = {block_product_rows.extra_of(scheme) for scheme in schemes}
     return Extras("sums16" in needed, "sums32" in needed, "minus" in needed)
 
@@ -66,8 +75,8 @@ class BlockRows:
             extras = _extras(lowering.target.kernels, m, schemes)
             lowering.row_extras[q] = _made(lowering, extras, m, depth)
         views = [rows, *made, *lowering.row_extras.get(q, {}).values()]
-        launch = block_rows.launch(m, depth, rows.strides[0])
         config = BlockRowsConfig(extras=extras)
+        launch = block_rows.launch(config, m, depth, rows.strides[0])
         lowering.launch("block_rows", config, views, launch, region.flops)
 
 
@@ -107,19 +116,40 @@ class BlockProductRows:
         if made is None:
             made = _made(lowering, extras, m, depth)
             config = BlockRowsConfig(rounds=False, extras=extras)
-            launch = block_rows.launch(m, depth, depth)
+            launch = block_rows.launch(config, m, depth, depth)
             lowering.launch("block_rows", config, [q, scales, *made.values()], launch)
-        result = lowering.result(region.op.results[0])
         if extras.tiles:
-            config = BlockProductTilesConfig(scheme)
-            launch = block_product_tiles.launch(config, target, m, n, depth)
-            views = [*made.values(), panels, result]
-            lowering.launch("block_product_tiles", config, views, launch, region.flops)
+            self._tiles(lowering, region, scheme, (m, n, depth), made, panels)
             return
-        config = block_product_rows.config_of(target, scheme, m)
-        launch = block_product_rows.launch(config, target, m, n, depth)
+        config = block_product_rows.config_of(scheme, m)
+        launch = block_product_rows.launch(config, target, n, depth)
+        result = lowering.result(region.op.results[0])
         views = [q, scales, made[block_product_rows.extra_of(scheme)], panels, result]
         lowering.launch("block_product_rows", config, views, launch, region.flops)
+
+    def _tiles(
+        self,
+        lowering: Lowering,
+        region: Region,
+        scheme: str,
+        sizes: tuple[int, int, int],
+        made: Mapping[str, View],
+        panels: View,
+    ) -> None:
+        """The product of rows in tiles."""
+        target, result = lowering.target.kernels, lowering.result(region.op.results[0])
+        tiles, scales, sums = (made[n] for n in ("tiles", "tile_scales", "tile_sums"))
+        if block_product_tiles.serves(target, sizes[0]):
+            config = BlockProductTilesConfig(scheme)
+            launch = block_product_tiles.launch(config, target, *sizes)
+            views = [tiles, scales, sums, panels, result]
+            lowering.launch("block_product_tiles", config, views, launch, region.flops)
+            return
+        config = BlockProductDotsConfig(scheme)
+        launch = block_product_dots.launch(config, target, *sizes)
+        start = block_product_dots.start_of(scheme)
+        views = [tiles, scales, made[start_name(*start)] if start else sums, panels, result]
+        lowering.launch("block_product_dots", config, views, launch, region.flops)
 
 
 ROUND: Selector = BlockRows()
