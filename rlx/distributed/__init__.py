@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from rlx.distributed.connections import connect, current_rank, disconnect, run_threads
 from rlx.distributed.cost import Cost, Network, cost
+from rlx.distributed.pipeline import Pipeline, PipelineRank, pipeline
 from rlx.distributed.reference import interpret
 from rlx.distributed.report import Exchange, Placed, ShardingReport
 from rlx.distributed.sharding import Sharded, ShardedGraph
 from rlx.distributed.world import world_size
 
 __all__ = [
-    "Cost", "Exchange", "Network", "Placed", "Sharded", "ShardedGraph", "ShardingReport", "connect",
-    "cost", "current_rank", "disconnect", "interpret", "run_threads",
-    "world_size",
+    "Cost", "Exchange", "Network", "Pipeline", "PipelineRank", "Placed", "Sharded", "ShardedGraph",
+    "ShardingReport", "connect", "cost", "current_rank", "disconnect", "interpret", "pipeline",
+    "run_threads", "world_size",
 ]  # fmt: skip

@@ -11,10 +11,11 @@ from __future__ import annotations
 from rlx.training.data import Batches
 from rlx.training.early import EarlyStopping
 from rlx.training.fit import Data, History, fit
+from rlx.training.pipelined import PipelineStep
 from rlx.training.state import State
 from rlx.training.step import LossScale, StepResult, TrainStep, compile_training
 
 __all__ = [
-    "Batches", "Data", "EarlyStopping", "History", "LossScale", "State", "StepResult", "TrainStep",
-    "compile_training", "fit",
+    "Batches", "Data", "EarlyStopping", "History", "LossScale", "PipelineStep", "State",
+    "StepResult", "TrainStep", "compile_training", "fit",
 ]  # fmt: skip

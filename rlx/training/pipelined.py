@@ -1,0 +1,198 @@
+"""Training in stages: the params of a stage, and what an optimiser keeps of them, on its rank."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from rlx.autodiff import vjp
+from rlx.base.mesh import Axis
+from rlx.distributed.pipeline import Pipeline, PipelineRank, Shift
+from rlx.distributed.stages import Stage
+from rlx.errors import GraphError, ShapeError, shown
+from rlx.ir.builders import public
+from rlx.ir.graph import Graph
+from rlx.ops.collective.all_reduce import AllReduce
+from rlx.ops.rules import carries_derivative
+from rlx.optim import Optimizer
+from rlx.runtime.session import CompiledGraph, Session
+from rlx.training.graphs import Plan, update_half
+from rlx.training.halves import Run
+from rlx.training.state import State
+from rlx.types import TensorType
+
+__all__ = ["PipelineStep"]
+
+Array = np.ndarray[Any, Any]
+
+
+@public
+class PipelineStep:
+    """A training run of a pipeline (``rlx.distributed.pipeline``): call it with a batch.
+
+    The first output of the graph is the loss, a mean over a micro-batch; all params of floats are
+    trained, by the mean of the gradients of the micro-batches, and, where the mesh has an axis
+    "data", over its ranks, each of which has a batch of its own. A stage computes what it needs of
+    its forward pass again, so that it keeps what it received and nothing else. ``params`` adds to,
+    or replaces, the values that the graph's params have; all ranks give the same.
+
+    ShapeError for a loss that is not one float, GraphError for a param without a value, and for a
+    mesh with axes beside that of the stages and "data".
+    """
+
+    def __init__(
+        self,
+        pipeline: Pipeline,
+        optimizer: Optimizer,
+        *,
+        params: Mapping[str, Any] | None = None,
+        session: Session | None = None,
+    ) -> None:
+        if not isinstance(pipeline, Pipeline):
+            raise GraphError(f"PipelineStep: found {shown(pipeline)}, expected a Pipeline")
+        if not isinstance(optimizer, Optimizer):
+            raise GraphError(f"an optimiser of rlx.optim is expected, found {optimizer!r}")
+        _check_loss(pipeline)
+        session = session or Session()
+        self.pipeline, self.forward = pipeline, PipelineRank(pipeline, session)
+        self.stage, others = self.forward.stage, _others(pipeline)
+        types = {str(v.name): v for v in self.stage.graph.params}
+        self.trained = tuple([n for n, v in types.items() if carries_derivative(v)])
+        moved = [i for i, t in enumerate(self.stage.received) if t.dtype.is_float]
+        self._moved = [self.stage.received[i] for i in moved]
+        by = [*(Stage.input(i) for i in moved), *self.trained]
+        self._backward = session.compile(vjp(self.stage.graph, by))
+        self._back = Shift(pipeline, session, -1)
+        self._tied = _Sums(session, _tied(pipeline), pipeline.axis, "sum")
+        self._data = [_Sums(session, self._grads(), axis, "mean") for axis in others]
+        values = {**self.stage.graph.param_values, **(params or {})}
+        plan = Plan(self.stage.graph, optimizer, self.trained)
+        self.state = State(plan.state())
+        self._update = Run(update_half(plan), session) if self.trained else None
+        for name in types:
+            if name not in values:
+                raise GraphError(f"param {name!r} has no value to start from; give it in params")
+            if name in self.trained:
+                self.state[f"params/{name}"][...] = values[name]
+            else:
+                for compiled in (self.forward.compiled, self._backward):
+                    compiled.set_param(name, np.asarray(values[name]))
+
+    def _grads(self) -> dict[str, TensorType]:
+        return {n: v.type for v in self.stage.graph.params if (n := str(v.name)) in self.trained}
+
+    def params(self) -> dict[str, Array]:
+        """Copies of the params of this stage."""
+        return {n: self.state[f"params/{n}"].copy() for n in self.trained}
+
+    def __call__(self, batch: Mapping[str, Any]) -> list[Array]:
+        """Train on a batch, whose micro-batches stand one after the other along the first axes; the
+        outputs of the graph, the loss first, as ``PipelineRank.run`` gives them."""
+        for name in self.trained:
+            value = self.state[f"params/{name}"].astype(self._types()[name].dtype.numpy)
+            for compiled in (self.forward.compiled, self._backward):
+                compiled.set_param(name, value)
+            self.state[f"grads/{name}"][...] = 0
+        parts, kept = self.forward.parts(batch), list[dict[str, Any]]()
+        sent = len(self.stage.sent)
+
+        def each(feeds: dict[str, Any]) -> list[Array]:
+            kept.append(feeds)
+            return self.forward.compiled.run(feeds)[:sent] if sent else []
+
+        self.forward.forward(parts, each)
+        found = self._pull_back(kept)
+        grads = {n: self.state[f"grads/{n}"] for n in self.trained}
+        for sums in (self._tied, *self._data):
+            sums.into(grads)
+        if self._update is not None:
+            self._update.run({}, self.state)
+        return self.forward.shared(found)
+
+    def _types(self) -> dict[str, TensorType]:
+        return {str(v.name): v.type for v in self.stage.graph.params}
+
+    def _pull_back(self, kept: list[dict[str, Any]]) -> list[Array]:
+        """Add up the gradients of the micro-batches, in turns from the last stage to the first; the
+        outputs of this one."""
+        stage, count, ranks = self.stage, len(kept), self.pipeline.axis.ranks
+        outputs = stage.graph.outputs
+        floats = [i for i, t in enumerate(stage.sent) if t.dtype.is_float]
+        fixed = {
+            f"cotangent_{len(stage.sent) + i}": np.full(
+                v.type.static_shape, 1 / count if n == 0 else 0, v.dtype.numpy
+            )
+            for i, (n, v) in enumerate(zip(stage.outputs, outputs[len(stage.sent) :], strict=True))
+            if carries_derivative(v)
+        }
+        found: list[list[Array]] = [[] for _ in stage.outputs]
+        given: list[Array] = []
+        turns, first = count + ranks - 1, ranks - 1 - self.forward.number
+        for turn in range(turns):
+            n, back = turn - first, list[Array]()
+            if 0 <= n < count:
+                own = {f"cotangent_{i}": a for i, a in zip(floats, given, strict=True)}
+                results = self._backward.run({**kept[n], **own, **fixed})
+                for had, a in zip(found, results[len(stage.sent) :], strict=False):
+                    had.append(a)
+                back = results[len(outputs) : len(outputs) + len(self._moved)]
+                grads = results[len(outputs) + len(self._moved) :]
+                for name, g in zip(self.trained, grads, strict=True):
+                    self.state[f"grads/{name}"][...] += g
+            if turn + 1 < turns:
+                given = self._back(back, [stage.sent[i] for i in floats])
+        return [np.stack(a) for a in found]
+
+
+class _Sums:
+    """Sums or means of gradients over the ranks of an axis, each of which has some of them."""
+
+    def __init__(
+        self, session: Session, types: Mapping[str, TensorType], axis: Axis, op: str
+    ) -> None:
+        self._compiled: CompiledGraph | None = None
+        self._zeros = {n: np.zeros(t.static_shape, np.float32) for n, t in types.items()}
+        if types:
+            g = Graph("gradients")
+            leaves = [g.input(n, t.shape, "f32") for n, t in types.items()]
+            g.set_outputs([AllReduce.build(v, axis, op) for v in leaves])
+            self._compiled = session.compile(g)
+
+    def into(self, grads: Mapping[str, Array]) -> None:
+        """In the place of what this rank has."""
+        if self._compiled is None:
+            return
+        found = self._compiled.run({n: grads.get(n, zero) for n, zero in self._zeros.items()})
+        for name, total in zip(self._zeros, found, strict=True):
+            if name in grads:
+                grads[name][...] = total
+
+
+def _check_loss(pipeline: Pipeline) -> None:
+    loss = pipeline.graph.outputs[0]
+    if loss.rank or not loss.dtype.is_float:
+        raise ShapeError(
+            f"the first output is the loss, one float; found {loss.type}",
+            loss.op.location if loss.op is not None else None,
+        )
+
+
+def _others(pipeline: Pipeline) -> list[Axis]:
+    """The axis of data, if there is one."""
+    found = [axis for axis in pipeline.mesh.axes if axis != pipeline.axis]
+    if [axis.name for axis in found] not in ([], ["data"]):
+        raise GraphError(
+            f"PipelineStep: {pipeline.mesh} has axes beside {pipeline.axis.name!r} and 'data'"
+        )
+    return found
+
+
+def _tied(pipeline: Pipeline) -> dict[str, TensorType]:
+    """The params that several stages have."""
+    counts = [n for stage in pipeline.stages for n in stage.params]
+    return {
+        str(v.name): v.type for v in pipeline.graph.params
+        if counts.count(str(v.name)) > 1 and carries_derivative(v)
+    }  # fmt: skip
