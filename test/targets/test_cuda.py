@@ -188,10 +188,10 @@ def test_types_in_memory(dt: DType, tmp_path: Path) -> None:
     assemble(ptx.encode(), DEFAULT, tmp_path)
 
 
-def test_every_sample(tmp_path: Path) -> None:
-    emitted = emit_samples(make_target(), [f32])
-    assert set(emitted.refused) == REFUSED, emitted.refused
-    assert len(emitted.kernels) > 300
+def test_samples(tmp_path: Path) -> None:
+    emitted = emit_samples(make_target(), [f32], every=5)
+    assert set(emitted.refused) <= REFUSED, emitted.refused
+    assert len(emitted.kernels) > 60
     assemble(emitted.file, DEFAULT, tmp_path)
 
 

@@ -229,10 +229,10 @@ def test_the_command_line_writes_the_file_as_it_is(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("profile", "refused"), [("vulkan1.2", REFUSED), ("vulkan1.1", REFUSED_IN_BASE)]
 )
-def test_every_sample(profile: str, refused: set[str], tmp_path: Path) -> None:
-    emitted = emit_samples(make_target(profile), [f32])
-    assert set(emitted.refused) == refused, emitted.refused
-    assert len(emitted.kernels) > 200
+def test_samples(profile: str, refused: set[str], tmp_path: Path) -> None:
+    emitted = emit_samples(make_target(profile), [f32], every=5)
+    assert set(emitted.refused) <= refused, emitted.refused
+    assert len(emitted.kernels) > 40
     validate(emitted.file, tmp_path)
 
 
