@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from rlx.compiler.packed import packed
 from rlx.compiler.ranges import for_sizes, ranged
 from rlx.errors import DeviceError, ShapeError, UnsupportedError
 from rlx.ir.arrays import fixed
@@ -47,7 +48,9 @@ def compile_artifact(
     else "cpu". ``dims`` binds symbolic dims to sizes (8), or to ranges of sizes ((1, 512)); of
     those that it leaves out the artifact is for all sizes that they may have. The artifact carries
     ``params`` (arrays by name, beside the values that the graph has); the others are set where it
-    is run. ``precision`` is as for ``Session`` and ``options`` are as for ``Session.compile``.
+    is run. It holds them packed, as its kernels read them, where this machine runs the code and
+    they do not grow by it. ``precision`` is as for ``Session`` and ``options`` are as for
+    ``Session.compile``.
 
     Raises ShapeError for a dim whose size no input tells, DeviceError for an unknown target,
     NameError, DTypeError and ShapeError for params that do not fit.
@@ -84,7 +87,8 @@ def compile_artifact(
         for code in v.objects.values()
         for name, data in t.system.ahead(code).items()
     }
-    return replace(first, variants=variants, values=values, extras={**first.extras, **extras})
+    whole = replace(first, variants=variants, values=values, extras={**first.extras, **extras})
+    return packed(whole)
 
 
 def _check_sizes(graph: Graph, target: Target) -> None:

@@ -67,7 +67,7 @@ def facts_of_artifact(artifact: Artifact) -> Facts:
         "outputs": [_tensor(name, _type(dt, shape)) for name, dt, shape in artifact.outputs],
         "dims": {s.name: said for s, said in _told(artifact)},
         "params": _weights(types.items()),
-        "without_value": [name for name in types if name not in artifact.values],
+        "without_value": artifact.without_value,
         "variants": [_variant(v) for v in artifact.variants],
     }
 

@@ -51,7 +51,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 ABI_VERSION: Literal[2]
-ARTIFACT_FORMAT: Literal[8]
+ARTIFACT_FORMAT: Literal[9]
 STEPS_VERSION: int
 """The number of the steps' format that is read: `rlx.schedule.steps.VERSION`."""
 BASE_ARENA: Literal[0]
@@ -220,7 +220,19 @@ class Weights:
         prologue: Buffer = b"",
         kernels: Sequence[int] = (),
         functions: Sequence[int] = (),
-    ) -> None: ...
+        packed_params: Sequence[bool] = (),
+    ) -> None:
+        """`packed_params` says of each param whether only the prologue reads it: it needs no value
+        after `use_packed`."""
+
+    def use_packed(self, packed: Buffer) -> None:
+        """Use what the prologue made once, as it lies in a buffer that `packed` gave, and run no
+        step until a param is set. Params that are set before it are taken for what is in there."""
+
+    def packed(self) -> np.ndarray[Any, Any]:
+        """The packed memory and the room behind it, after the prologue has run: u8, and a view. It
+        holds what it held until a param is set."""
+
     def set_param(self, index: int, value: Buffer) -> None:
         """Use `value` in place as param `index` (and keep it alive). Waits for the calls in flight.
 

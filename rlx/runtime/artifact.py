@@ -8,34 +8,20 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import field, replace
 from typing import TYPE_CHECKING, Any
 
 from rlx.base.cached import cached_property
 from rlx.base.frozen import frozen
-from rlx.base.stored import elements_of
 from rlx.errors import ArtifactError, shown
 from rlx.ir.builders import public
 from rlx.runtime import _native, container
 from rlx.runtime.encoding import (
     Array,
-    Parts,
-    array_of,
     places_of,
-    read_constants,
-    read_dims,
-    read_facts,
-    read_signature,
-    read_sizes,
-    write_constants,
-    write_dims,
-    write_facts,
-    write_signature,
-    write_sizes,
 )
-from rlx.schedule.words import Reader, Writer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,7 +60,8 @@ class Variant:
     main, in the order in which a reader meets them. ``sites`` are the messages of faults.
     ``functions`` are the kernels, by name, that are functions of this process
     (``rlx.runtime.host``). With ``sizes``, which are for sizes of symbols, the words of main are
-    those that it makes the words of a call of.
+    those that it makes the words of a call of. ``packed`` is what the prologue made of the
+    artifact's values, if it is there: its memory, and room behind it.
     """
 
     features: str
@@ -93,6 +80,7 @@ class Variant:
     objects: dict[str, bytes] = field(repr=False)
     functions: Mapping[str, Callable[..., Any]] = field(default_factory=dict[str, Any], repr=False)
     sizes: SizeProgram | None = field(default=None, repr=False)
+    packed: Array | None = field(default=None, repr=False)
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -124,7 +112,8 @@ class Artifact:
     ``variants`` are alternatives for several kinds of machine, the best first: schedules for CPUs,
     or programs for devices. Where dims of inputs are symbols, they are alternatives for sizes too:
     a call takes the first one for the machine at hand whose guards its sizes meet. ``values`` are
-    the params that it carries; the others must be set before a run. ``extras`` are parts that the
+    the params that it carries, and of those named by ``packed_params`` it has what they were packed
+    into (``Variant.packed``); the others must be set before a run. ``extras`` are parts that the
     runtime carries along and does not read. ``file`` is the map of the file that it was read from.
     """
 
@@ -136,9 +125,16 @@ class Artifact:
     values: Mapping[str, Array] = field(default_factory=dict[str, Array], repr=False)
     extras: Mapping[str, bytes] = field(default_factory=dict[str, bytes], repr=False)
     file: mmap.mmap | None = field(default=None, repr=False)
+    packed_params: frozenset[str] = frozenset()
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
+
+    @cached_property
+    def without_value(self) -> list[str]:
+        """The params that must be set before a run."""
+        has = {*self.values, *self.packed_params}
+        return [name for name, _, _ in self.params if name not in has]
 
     @cached_property
     def symbols(self) -> tuple[Symbol, ...]:
@@ -189,7 +185,9 @@ class Artifact:
     @property
     def files(self) -> dict[str, Any]:
         """The parts by name, as the container holds them: buffers of bytes."""
-        return _Packer(self).parts
+        from rlx.runtime.artifact_parts import Packer
+
+        return Packer(self).parts
 
     def __bytes__(self) -> bytes:
         return b"".join(self._chunks())
@@ -231,7 +229,9 @@ class Artifact:
             raise ArtifactError(str(e)) from None
         except (TypeError, ValueError):
             raise ArtifactError(f"an artifact is a buffer of bytes, found {shown(data)}") from None
-        return _unpacked(container.parts_of(data))
+        from rlx.runtime.artifact_parts import unpacked
+
+        return unpacked(container.parts_of(data))
 
     @classmethod
     def load(cls, path: str | Path) -> Artifact:
@@ -260,133 +260,3 @@ class Artifact:
 def _lacks(v: Variant | DeviceVariant, machine: str, has: Collection[str]) -> list[str]:
     """What a variant needs that a machine has not."""
     return sorted({*v.requires} - {*has}) if v.machine == machine else [v.machine]
-
-
-# -- writing -------------------------------------------------------------------------------
-
-
-class _Packer:
-    """Makes the parts of an artifact. Other parts are named by their number."""
-
-    def __init__(self, artifact: Artifact) -> None:
-        self.parts: dict[str, Any] = {"manifest": b""}
-        self.numbers: dict[str, int] = {}
-        schedules = [
-            self._schedule(i, v) if isinstance(v, Variant) else self._program(i, v)
-            for i, v in enumerate(artifact.variants)
-        ]
-        w = Writer()
-        w.text(artifact.target)
-        dims = write_dims(w, artifact.inputs, artifact.outputs)
-        for signatures in (artifact.params, artifact.inputs, artifact.outputs):
-            w.each(signatures, lambda w, s: write_signature(w, s, dims))
-        for i, (name, _, _) in enumerate(artifact.params):
-            w.words(name in artifact.values)
-            if name in artifact.values:
-                w.words(self._part(f"params/{i}", elements_of(artifact.values[name])))
-        w.words(len(artifact.variants))
-        for v, schedule in zip(artifact.variants, schedules, strict=True):
-            w.text(v.features)
-            w.text(v.machine)
-            w.each(v.requires, Writer.text)
-            w.words(schedule)
-        self.parts["manifest"] = w.data
-        for name, data in sorted(artifact.extras.items()):
-            self._part(f"extras/{name}", data)
-
-    def _part(self, name: str, data: Any) -> int:
-        """The number of a part, which is added if it is not there."""
-        if name not in self.parts:
-            self.numbers[name] = len(self.parts)
-            self.parts[name] = data
-        return self.numbers[name]
-
-    def _program(self, number: int, v: DeviceVariant) -> int:
-        from rlx.runtime.devices.gpu_program import write_program
-
-        w = Writer()
-        write_program(w, v, self._part)
-        return self._part(f"variants/{number}", w.data)
-
-    def _schedule(self, number: int, v: Variant) -> int:
-        if v.functions:
-            raise ArtifactError(
-                f"an artifact cannot hold the Python kernels {', '.join(v.functions)}; give their"
-                " ops kernels in C or MLIR"
-            )
-        w = Writer()
-        w.words(v.arena_bytes, v.packed_bytes, v.prologue_constants, v.prologue_kernels)
-        write_constants(w, v.constants, self._part)
-        keys = list(v.objects)
-        w.words(len(keys), *(self._part(f"objects/{k}", v.objects[k]) for k in keys))
-        w.words(len(v.kernels))
-        for kernel in v.kernels:
-            w.text(kernel.name)
-            w.words(keys.index(kernel.object))
-            w.text(kernel.symbol)
-        w.block(v.prologue_words)
-        w.block(v.main_words)
-        write_facts(w, v.launches, v.sites)
-        if v.sizes is not None:
-            write_sizes(w, v.sizes)
-        return self._part(f"variants/{number}", w.data)
-
-
-# -- reading -------------------------------------------------------------------------------
-
-
-def _unpacked(parts: Mapping[str, memoryview]) -> Artifact:
-    numbered = list(parts.items())
-    r = Reader(parts["manifest"])
-    target = r.text()
-    dims = read_dims(r)
-    params, inputs, outputs = (r.each(lambda r: read_signature(r, dims)) for _ in range(3))
-    values = {s[0]: array_of(s, numbered[r.word()][1]) for s in params if r.word()}
-    if target == "cpu":
-        variants = tuple(r.each(lambda r: _read_variant(r, numbered, bool(dims))))
-    else:
-        signatures = (params, inputs, outputs)
-        variants = tuple(
-            r.each(lambda r: _read_device_variant(r, numbered, target, signatures, bool(dims)))
-        )
-    extras = {n.removeprefix("extras/"): bytes(d) for n, d in numbered if n.startswith("extras/")}
-    return Artifact(target, params, inputs, outputs, variants, values, extras)
-
-
-def _read_head(r: Reader) -> tuple[str, str, tuple[str, ...]]:
-    return r.text(), r.text(), tuple(r.each(Reader.text))
-
-
-def _read_device_variant(
-    r: Reader, parts: Parts, target: str, signatures: Sequence[list[Signature]], sized: bool
-) -> DeviceVariant:
-    # Imported here: what runs on a CPU needs nothing of devices.
-    from rlx.runtime.devices.gpu_program import DeviceVariant, read_program
-
-    head = _read_head(r)
-    part = Reader(parts[r.word()][1])
-    return DeviceVariant(*head, *read_program(part, parts, target, signatures, sized))
-
-
-def _read_variant(r: Reader, parts: Parts, sized: bool) -> Variant:
-    features, machine, requires = _read_head(r)
-    s = Reader(parts[r.word()][1])
-    arena_bytes, packed_bytes = s.words(2)
-    prologue_constants, prologue_kernels = s.words(2)
-    constants = read_constants(s, parts)
-    objects = [(parts[n][0].removeprefix("objects/"), parts[n][1]) for n in s.list()]
-    kernels = tuple(s.each(lambda s: _read_kernel(s, objects)))
-    prologue, main = s.block(), s.block()
-    launches, sites = read_facts(s)
-    sizes = read_sizes(s, main) if sized else None
-    loaded = {key: bytes(data) for key, data in objects}
-    return Variant(
-        features, machine, requires, arena_bytes, packed_bytes,
-        constants, prologue_constants, prologue_kernels, prologue, main,
-        launches, sites, kernels, loaded, sizes=sizes,
-    )  # fmt: skip
-
-
-def _read_kernel(r: Reader, objects: Parts) -> KernelCode:
-    name, at, symbol = r.text(), r.word(), r.text()
-    return KernelCode(name, objects[at][0], symbol)

@@ -95,7 +95,9 @@ def binding_of(
 ) -> dict[str, int]:
     """The sizes of the symbolic dims, read off the inputs' shapes; ShapeError if they clash."""
     leaves = [(str(v.name), v.type, shape_of(feeds[str(v.name)], v)) for v in graph.inputs]
-    leaves += [(str(v.name), v.type, params[str(v.name)].shape) for v in graph.params]
+    # Of the others an artifact may have no array, but what it was packed into.
+    sized = [v for v in graph.params if not v.type.is_static]
+    leaves += [(str(v.name), v.type, params[str(v.name)].shape) for v in sized]
     sizes = sizes_of(leaves)
     unbound = sorted(s for s in graph.symbols if s not in sizes)
     if unbound:

@@ -91,6 +91,8 @@ class LoadedCode:
             register(self.weights, self.weights.native.first_launch, lambda: launches()[0])
             for name, value in artifact.values.items():
                 self.weights.set_param(name, value)
+            if self.variant.packed is not None:
+                self.weights.native.use_packed(self.variant.packed)
             if artifact.file is not None:
                 self.weights.native.release_when_packed(artifact.file)
 

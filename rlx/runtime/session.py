@@ -199,7 +199,10 @@ class Session:
                 f"the artifact was made for {found.target!r}, this session is for {self.device!r}"
             )
         compiled = CompiledGraph(signature_of(found), ArtifactBackend(self.backend, found), {})
-        compiled._params.update(found.values)  # the executable has them already
+        # The executable has them already.
+        compiled._params.update(found.values)
+        compiled._carried = found.values
+        compiled._unset = dict.fromkeys(found.without_value)
         return compiled
 
 
@@ -225,10 +228,12 @@ class CompiledGraph(Uncopied):
         self.precision = precision
         self._lock = lock_of(self)
         self._params: dict[str, Array] = {}
+        self._carried: Mapping[str, Array] = {}  # those that an artifact gives its weights
         self._feeds: dict[str, Array] = {}
         self._bound = Bindings()
         self._symbols = tuple(in_order(graph.symbols))
         self._types = {str(v.name): v.type for v in graph.params}
+        self._unset = dict.fromkeys(self._types)
         self._inputs = [str(v.name) for v in graph.inputs]
         self._names = graph.output_names
         self._variants = backend.variants(self._graph, self.options) if self._symbols else None
@@ -269,6 +274,7 @@ class CompiledGraph(Uncopied):
         a = fixed(check_param(name, typed_array(value, name, t.dtype.name, "param"), t))
         with self._lock:
             self._params[name] = a
+            self._unset.pop(name, None)
             if not t.is_static:  # what was compiled for a param of another size goes
                 names = self._symbols
                 self._bound.drop(
@@ -348,11 +354,11 @@ class CompiledGraph(Uncopied):
                 raise wrong_count(len(inputs), names)
             return tuple(self.run(dict(zip(names, inputs, strict=True))))
         if self._short is None:  # what is no Executable may not see it itself
-            calls.check_params(self._types, self._params)
+            calls.check_params(self._unset, ())
         try:
             return executable.run_slots(*inputs)
         except GraphError:
-            calls.check_params(self._types, self._params)
+            calls.check_params(self._unset, ())
             raise
         except FaultError as fault:
             given = dict(zip(self._inputs, inputs, strict=True))
@@ -419,7 +425,7 @@ class CompiledGraph(Uncopied):
 
     def _prepare(self, given: Mapping[str, Any]) -> tuple[Executable, list[Array]]:
         feeds, names = calls.checked_feeds(self._inputs, self._feeds, given), self._inputs
-        calls.check_params(self._types, self._params)
+        calls.check_params(self._unset, ())
         executable = self._fast
         if executable is None:
             sizes = calls.binding_of(self._graph, self._params, feeds)
@@ -458,7 +464,7 @@ class CompiledGraph(Uncopied):
     def _quick(self, inputs: Any) -> Executable | None:
         """The executable for a call that takes the short way, if it is there or a variant that is
         makes it; the long way finds or compiles another, and says what is wrong."""
-        if self._feeds or len(self._params) != len(self._types):
+        if self._feeds or self._unset:
             return None
         if self._places is None:
             return self._short
@@ -517,7 +523,8 @@ class CompiledGraph(Uncopied):
         """Give weights the params, unless they are of those that are known."""
         if weights not in known:
             for name, value in self._params.items():
-                weights.set_param(name, value)
+                if value is not self._carried.get(name):
+                    weights.set_param(name, value)
 
     def _weights(self) -> list[Weights]:
         """What the bindings hold their params in: mostly one for all of them."""

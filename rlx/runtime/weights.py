@@ -76,6 +76,7 @@ class _Prologue(NamedTuple):
     packed_bytes: int
     words: bytes
     addresses: tuple[int, ...]
+    packed_params: tuple[bool, ...]
 
     @staticmethod
     def of(artifact: Artifact, code: Code) -> _Prologue:
@@ -86,6 +87,7 @@ class _Prologue(NamedTuple):
             variant.packed_bytes,
             variant.prologue_words,
             tuple(code.addresses[: variant.prologue_kernels]),
+            tuple(name in artifact.packed_params for name, _, _ in artifact.params),
         )
 
 
@@ -103,6 +105,7 @@ class Weights:
             packed_bytes=prologue.packed_bytes,
             prologue=prologue.words,
             kernels=prologue.addresses,
+            packed_params=prologue.packed_params,
         )
         self._index = {name: i for i, (name, _, _) in enumerate(prologue.params)}
 
@@ -116,6 +119,11 @@ class Weights:
     def set_param(self, name: str, value: Array) -> None:
         """Bind a param in place; the array must have the declared type and shape, and is kept."""
         self.native.set_param(self._index[name], plain(value))
+
+    def packed(self) -> Array:
+        """What the prologue makes of the params, and room behind it: bytes to look at, which stay
+        until a param is set."""
+        return self.native.packed()
 
 
 def plain(a: Array) -> Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import RlxError, ShapeError
@@ -115,7 +115,7 @@ def check_sizes(path: str, symbols: Collection[str]) -> None:
         raise ShapeError(f"{path} has dims without a size: {', '.join(names)}; give {listed}")
 
 
-def compiled_from(path: str, args: argparse.Namespace) -> tuple[CompiledGraph, Mapping[str, Any]]:
+def compiled_from(path: str, args: argparse.Namespace) -> tuple[CompiledGraph, Collection[str]]:
     """A model, compiled by the session that the command line asks for, and the params that it
     carries; an artifact for the device that it was made for."""
     from rlx.runtime.artifact import Artifact
@@ -136,4 +136,4 @@ def compiled_from(path: str, args: argparse.Namespace) -> tuple[CompiledGraph, M
         )
     artifact = Artifact.load(path)
     session = Session(args.device or artifact.target, threads=args.threads)
-    return session.load(artifact), artifact.values
+    return session.load(artifact), {*artifact.values, *artifact.packed_params}

@@ -57,7 +57,8 @@ f.set_param("w", packed)
 On a CPU this is one launch, `block_product`, for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q4_K to Q6_K. A
 param is packed once into panels as large as its bytes, and numbers are decoded in registers. The
 rows of x stay in f32. A result's bits depend neither on the other rows nor on the threads.
-`x.dequant_matmul(w, scheme="q4_k")` is the same as one op.
+`x.dequant_matmul(w, scheme="q4_k")` is the same as one op. An artifact
+holds the panels ([Artifacts](artifact.md#the-file)): what is loaded maps them and packs nothing.
 
 `rlx.Session("cpu", precision="q8")` rounds the f32 rows of such products to 8 bits, in blocks of 32
 with a scale each, and multiplies integers: an element of a row is off by at most 1/254 of the

@@ -15,6 +15,7 @@
 #include "check.h"
 #include "checksum.h"
 #include "container.h"
+#include "memory.h"
 #include "model.h"
 #include "rlx.h"
 #include "step_format.h"
@@ -113,8 +114,9 @@ NamedParts parts(const std::string& machine = machine_name(host_machine()),
 
   enum Memory { kW = kBaseFirstParam, kC, kX, kOut };
   Writer schedule;
-  // The arena and the packed memory; of the prologue none of the constants, and one kernel.
-  schedule.words({(kSize + 2) * 4, (kSize + 1) * 4, 0, 1});
+  // The arena and the packed memory, which is not there; of the prologue none of the constants, and
+  // one kernel.
+  schedule.words({(kSize + 2) * 4, (kSize + 1) * 4, 0, 0, 1});
   schedule.words({1}).signature("").words({kConstant});
   schedule.words({1, kObject});
   schedule.words({2}).text("first").words({0}).text("pack");
@@ -144,6 +146,17 @@ NamedParts parts(const std::string& machine = machine_name(host_machine()),
           {"params/0", raw(10, kSize)}};
 }
 
+// As parts(), with what its prologue makes in place of the param.
+NamedParts packed_parts() {
+  NamedParts packed = parts();
+  std::string& manifest = packed[kManifest].second;
+  const std::string carried = raw(int64_t{1}) + raw(int64_t{kParam});
+  manifest.replace(manifest.find(carried), carried.size(), raw(int64_t{2}));
+  packed[kVariant].second.replace(16, 8, raw(int64_t{1}) + raw(int64_t{kParam}));
+  packed[kParam] = {"packed/c3", raw(20, kSize + 1) + std::string(kSlack, '\0')};
+  return packed;
+}
+
 // out = c + 2 * w + x of n floats, n up to kSize: a variant for more than half of it, and one for what
 // is less, but 7. They differ in their guards alone.
 NamedParts sized_parts() {
@@ -163,7 +176,7 @@ NamedParts sized_parts() {
   }
   const auto schedule = [&](const Writer& guards, const std::string& condition) {
     Writer words;
-    words.words({0, (kSize + 1) * 4, 0, 1});
+    words.words({0, (kSize + 1) * 4, 0, 0, 1});
     words.words({1}).signature("").words({kLiteral});
     words.words({1, kCode});
     words.words({2}).text("first").words({0}).text("pack");
@@ -239,6 +252,10 @@ struct Handle {
   explicit Handle(const std::string& file) {
     CHECK(rlx_load_memory(file.data(), file.size(), &model) == RLX_OK);
   }
+  // From a file.
+  Handle(const std::string& path, std::nullptr_t) {
+    CHECK(rlx_load(path.c_str(), &model) == RLX_OK);
+  }
   ~Handle() { rlx_free(model); }
 
   rlx_status run(std::vector<float>& x, std::vector<float>& out) {
@@ -262,6 +279,42 @@ TEST(an_artifact_runs_by_the_c_interface) {
   w.assign(kSize, 0);  // it was copied
   CHECK(m.run(x, out) == RLX_OK);
   CHECK(out == std::vector<float>(kSize, 111));
+}
+
+TEST(what_is_packed_is_used_until_its_param_is_set) {
+  const std::string path = std::string(RLX_TEST_KERNELS) + ".packed.rlx";
+  NamedParts used = packed_parts();
+  used[kParam].second.replace(0, 4, raw(21.0f));  // which the prologue would not make
+  std::ofstream(path, std::ios::binary) << container(used);
+  Handle m(path, nullptr);
+  std::vector<float> x(kSize, 1), out(kSize, 0), w(kSize, 5), wanted(kSize, 121);
+  wanted[0] = 122;
+  for (int run = 0; run < 2; ++run) {
+    CHECK(m.run(x, out) == RLX_OK);
+    CHECK(out == wanted);
+  }
+  CHECK(rlx_set_param(m.model, "w", w.data(), w.size() * 4) == RLX_OK);
+  CHECK(m.run(x, out) == RLX_OK);
+  CHECK(out == std::vector<float>(kSize, 111));
+  std::remove(path.c_str());
+}
+
+TEST(what_is_packed_is_checked) {
+  const auto changed = [](size_t part, size_t at, size_t bytes, const std::string& to) {
+    NamedParts broken = packed_parts();
+    broken[part].second.replace(at, bytes, to);
+    return container(broken);
+  };
+  const std::string none = raw(int64_t{0}), param = raw(int64_t{kBaseFirstParam}) + none;
+  const size_t size = (kSize + 1) * 4;
+  CHECK_REFUSED("in a variant without, expected what", read(changed(kVariant, 16, 16, none)));
+  CHECK_REFUSED("260 and 65536", read(changed(kParam, 0, 1, "")));
+  CHECK_REFUSED("of 9 bytes, expected 260", read(changed(kParam, 9, size + kSlack, "")));
+  CHECK_REFUSED("one of packed/", read(changed(kVariant, 24, 8, raw(int64_t{kConstant}))));
+  // A param without a value that main reads: there is nothing of it.
+  const std::string reads = raw(int64_t{3}) + raw(int64_t{kBasePacked}) + none;
+  const size_t at = packed_parts()[kVariant].second.find(reads);
+  CHECK_REFUSED("in base 3", read(changed(kVariant, at + 8, 16, param)));
 }
 
 TEST(the_c_interface_describes_a_model) {
@@ -441,6 +494,7 @@ void no_word_does_harm(const NamedParts& whole, bool (*admitted)(const std::stri
 
 TEST(no_word_of_the_structure_does_harm) {
   no_word_does_harm(parts(), admitted);
+  no_word_does_harm(packed_parts(), admitted);
   no_word_does_harm(sized_parts(), admitted);
   no_word_does_harm(device_parts(), sound);
 }
@@ -513,7 +567,7 @@ TEST(what_is_out_of_range_is_refused_by_name) {
   const auto head = [](int64_t constants, int64_t kernels) {
     NamedParts broken = parts();
     std::string& bytes = broken[kVariant].second;
-    bytes.replace(16, 16, raw(constants) + raw(kernels));
+    bytes.replace(24, 16, raw(constants) + raw(kernels));
     return container(broken);
   };
   CHECK_REFUSED("2 constants of the prologue", read(head(2, 1)));

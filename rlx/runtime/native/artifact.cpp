@@ -10,6 +10,7 @@
 
 #include "cpu_features.h"
 #include "error.h"
+#include "memory.h"
 #include "sized_schedule.h"
 #include "step_reader.h"
 #include "words.h"
@@ -193,11 +194,30 @@ void read_sizes(Words& words, const Artifact& artifact, const Part& main, size_t
   check_patches(*variant.sizes, variant.schedule, memories);
 }
 
+// The memory that the prologue would make, with room behind it for what kernels read too much.
+void read_packed(Words& words, const std::vector<Part>& parts, const Artifact& artifact,
+                 Variant& variant) {
+  variant.prologue.packed_params = artifact.packed_params;
+  if (words.below(2, "flag") == 1) {
+    variant.packed = read_part(words, parts, "packed/");
+    const size_t size = variant.packed.size, slack = std::min(size, kSlack);
+    if (size < kSlack || static_cast<int64_t>(size - slack) != variant.prologue.packed_bytes) {
+      words.refuse("part '" + variant.packed.name + "' of " + std::to_string(size) + " bytes",
+                   number(variant.prologue.packed_bytes) + " and " + std::to_string(kSlack));
+    }
+    return;
+  }
+  const std::vector<bool>& stands = artifact.packed_params;
+  if (std::find(stands.begin(), stands.end(), true) == stands.end()) return;
+  words.refuse("params that are packed, in a variant without", "what they were packed into");
+}
+
 void read_schedule(const Part& part, const std::vector<Part>& parts, const Artifact& artifact,
                    Variant& variant) {
   Words words(part);
   variant.schedule.arena_bytes = words.next();
   variant.prologue.packed_bytes = words.next();
+  read_packed(words, parts, artifact, variant);
   // The prologue has the first so many constants and kernels.
   const int64_t constants = words.next(), kernels = words.next();
   read_constants(words, parts, variant);
@@ -342,7 +362,9 @@ Artifact read_artifact(const void* data, size_t size) {
   check_symbols(words, artifact);
   for (const Signature& param : artifact.params) {
     artifact.values.emplace_back();
-    if (words.below(2, "flag") == 0) continue;
+    const size_t how = words.below(3, "flag");
+    artifact.packed_params.push_back(how == 2);
+    if (how != 1) continue;
     artifact.values.back() = read_part(words, parts, "params/");
     check_size(words, artifact.values.back(), param);
   }

@@ -45,6 +45,7 @@ struct Variant {
   Prologue prologue;
   Part prologue_words;
   size_t prologue_kernels = 0;  // the first so many
+  Part packed;                  // what the prologue made; without data: it is to run
   Schedule schedule;
   std::shared_ptr<const SizeProgram> sizes;
   std::string conditions;  // the guards of `sizes`, for people
@@ -55,6 +56,7 @@ struct Artifact {
   std::vector<Symbol> symbols;
   std::vector<Signature> params, inputs, outputs;  // a dim that is no number is kUnknown
   std::vector<Part> values;  // of the params, in order; without data: the artifact carries none
+  std::vector<bool> packed_params;  // those that the packed memory of the variants stands for
   std::vector<Variant> variants;  // the best first
 };
 

@@ -1,5 +1,6 @@
 // The Python module rlx.runtime._native; rlx/runtime/_native.pyi documents it.
 #include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -18,6 +19,7 @@
 #include "function_bindings.h"
 #include "gil.h"
 #include "held_bytes.h"
+#include "memory.h"
 #include "pjrt/pjrt_bindings.h"
 #include "py_program.h"
 #include "result_array.h"
@@ -98,6 +100,25 @@ class PyWeights {
     }
   }
 
+  void use_packed(nb::handle packed) {
+    weights_->use_packed(hold_constant("packed", packed.ptr()));
+  }
+
+  // A view, which keeps the weights.
+  nb::object packed() {
+    const std::byte* data = nullptr;
+    {
+      GilReleased released;
+      data = weights_->packed();
+    }
+    auto* held = new std::shared_ptr<Weights>(weights_);
+    nb::capsule owner(held, [](void* p) noexcept {
+      delete static_cast<std::shared_ptr<Weights>*>(p);
+    });
+    const size_t bytes = static_cast<size_t>(weights_->prologue().packed_bytes) + kSlack;
+    return nb::cast(nb::ndarray<nb::numpy, const uint8_t, nb::ndim<1>>(data, {bytes}, owner));
+  }
+
   void release_when_packed(nb::handle file) {
     Constant mapped = hold_constant("file", file.ptr());
     GilReleased released;
@@ -139,8 +160,10 @@ auto read_words(const char* name, nb::handle data, const std::vector<uintptr_t>&
 
 void init_weights(PyWeights* self, const std::vector<ObjectHandle>& objects, nb::handle params,
                   nb::handle constants, int64_t packed_bytes, nb::handle prologue,
-                  const std::vector<uintptr_t>& kernels, std::vector<uintptr_t> functions) {
+                  const std::vector<uintptr_t>& kernels, std::vector<uintptr_t> functions,
+                  std::vector<bool> packed_params) {
   Prologue parsed;
+  parsed.packed_params = std::move(packed_params);
   parsed.objects = loaded(objects);
   parsed.functions = std::move(functions);
   parsed.params = parse_signatures("params", params);
@@ -270,7 +293,9 @@ void bind_classes(nb::module_& module) {
       .def("__init__", &init_weights, nb::kw_only(), "objects"_a = nb::make_tuple(),
            "params"_a = nb::make_tuple(), "constants"_a = nb::make_tuple(), "packed_bytes"_a = 0,
            "prologue"_a = nb::bytes("", 0), "kernels"_a = nb::make_tuple(),
-           "functions"_a = nb::make_tuple())
+           "functions"_a = nb::make_tuple(), "packed_params"_a = nb::make_tuple())
+      .def("use_packed", &PyWeights::use_packed, "packed"_a)
+      .def("packed", &PyWeights::packed)
       .def("set_param", &PyWeights::set_param, "index"_a, "value"_a)
       .def_prop_ro("first_launch", &PyWeights::first_launch)
       .def("release_when_packed", &PyWeights::release_when_packed, "file"_a)

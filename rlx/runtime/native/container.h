@@ -9,7 +9,7 @@
 
 namespace rlx {
 
-inline constexpr uint32_t kArtifactFormat = 8;
+inline constexpr uint32_t kArtifactFormat = 9;
 
 struct Part {
   std::string name;

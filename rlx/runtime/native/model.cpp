@@ -114,8 +114,16 @@ void Model::load(Loaded& loaded) {
   prologue.objects = objects;
   if (weights == nullptr) {
     weights = std::make_shared<Weights>(std::move(prologue));
-    for (size_t i = 0; i < values_.size(); ++i) {
-      if (values_[i].data != nullptr) weights->set_param(i, values_[i].data, values_[i].owner);
+    // What is packed is of the artifact's own values: others come after it.
+    for (bool own : {true, false}) {
+      for (size_t i = 0; i < values_.size(); ++i) {
+        const Param& value = values_[i];
+        if (value.data == nullptr || (value.data == artifact_.values[i].data) != own) continue;
+        weights->set_param(i, value.data, value.owner);
+      }
+      const Part& packed = variant.packed;
+      if (!own || packed.data == nullptr) continue;
+      weights->use_packed({packed.data, static_cast<int64_t>(packed.size), owner_});
     }
     if (file_.data != nullptr) weights->release_when_packed(file_);
   }
@@ -137,7 +145,7 @@ bool Model::packs_alike(const Loaded& loaded, const Variant& variant,
   const auto kernels = static_cast<std::ptrdiff_t>(variant.prologue_kernels);
   return a.packed_bytes == b.packed_bytes &&
          loaded.variant.prologue_kernels == variant.prologue_kernels &&
-         left.size == right.size && std::equal(left.data, left.data + left.size, right.data) &&
+         loaded.variant.packed.data == variant.packed.data && left.size == right.size && std::equal(left.data, left.data + left.size, right.data) &&
          std::equal(addresses.begin(), addresses.begin() + kernels, loaded.addresses.begin()) &&
          std::equal(a.constants.begin(), a.constants.end(), b.constants.begin(), b.constants.end(),
                     [](const Constant& x, const Constant& y) { return x.data == y.data; });

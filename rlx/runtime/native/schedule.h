@@ -74,6 +74,12 @@ struct Prologue {
   std::vector<Constant> constants;
   int64_t packed_bytes = 0;
   std::vector<PrologueStep> steps;
+  // Params that only the prologue reads, and that need no value while what it made of them is there.
+  std::vector<bool> packed_params;
+
+  bool only_packed(size_t param) const {
+    return param < packed_params.size() && packed_params[param];
+  }
 };
 
 // What a call executes.

@@ -1,5 +1,7 @@
 #include "weights.h"
 
+#include <algorithm>
+#include <cstring>
 #include <mutex>
 #include <string>
 #include <utility>
@@ -53,8 +55,42 @@ std::shared_lock<Gate> Weights::enter(Watch* watch) {
 }
 
 void Weights::place(Frame& frame) const {
-  frame.bases[kBasePacked] = packed_->data();
+  frame.bases[kBasePacked] = packed_;
   for (size_t i = 0; i < params_.size(); ++i) frame.bases[kBaseFirstParam + i] = params_[i].data;
+}
+
+void Weights::use_packed(Constant packed) {
+  const int64_t wanted = prologue_.packed_bytes + static_cast<int64_t>(kSlack);
+  if (packed.bytes != wanted) {
+    throw Error("packed", std::to_string(packed.bytes) + " bytes", std::to_string(wanted));
+  }
+  std::lock_guard<Gate> alone(gate_);
+  // Kernels only read what no step is due to write.
+  packed_ = static_cast<std::byte*>(const_cast<void*>(packed.data));
+  given_ = std::move(packed);
+  own_.reset();
+  std::fill(stale_steps_.begin(), stale_steps_.end(), false);
+  if (reinterpret_cast<uintptr_t>(packed_) % kCacheLine != 0) make_writable();
+  stale_ = true;
+  ++version_;
+}
+
+const std::byte* Weights::packed() {
+  const std::shared_lock<Gate> together = enter();
+  return packed_;
+}
+
+// Sees to memory of the process for what is packed, with what is packed already.
+void Weights::make_writable() {
+  if (own_) return;
+  own_.emplace(static_cast<size_t>(prologue_.packed_bytes) + kSlack);
+  own_->prefer_huge_pages();
+  if (packed_ != nullptr) {
+    std::memcpy(own_->data(), packed_, static_cast<size_t>(prologue_.packed_bytes));
+    FilePages().release(given_.data, static_cast<size_t>(given_.bytes));
+    given_.bytes = 0;  // its owner stays, since letting it go may take the GIL
+  }
+  packed_ = own_->data();
 }
 
 // Runs the prologue steps that are due, alone.
@@ -63,10 +99,8 @@ void Weights::refresh(Watch* watch) {
   if (!stale_) return;
   require_params();
   const TraceSpan span(TraceKind::kPrologue, launches_.first);
-  if (!packed_) {
-    packed_.emplace(static_cast<size_t>(prologue_.packed_bytes) + kSlack);
-    packed_->prefer_huge_pages();
-  }
+  const bool due = std::find(stale_steps_.begin(), stale_steps_.end(), true) != stale_steps_.end();
+  if (packed_ == nullptr || due) make_writable();
   place(frame_);
   frame_.record.code = frame_.record.site = 0;
   frame_.record.watch = watch;
@@ -92,7 +126,7 @@ void Weights::refresh(Watch* watch) {
     }
   }
   stale_ = false;
-  give_back_pages(file_.data, static_cast<size_t>(file_.bytes));
+  if (due) give_back_pages(file_.data, static_cast<size_t>(file_.bytes));
   file_.bytes = 0;  // once; its owner stays, since letting it go may take the GIL
 }
 
@@ -101,10 +135,28 @@ void Weights::release_when_packed(Constant file) {
   file_ = std::move(file);
 }
 
+// Whether a call or a step that is due reads a param.
+bool Weights::is_needed(size_t param) const {
+  if (!prologue_.only_packed(param)) return true;
+  for (size_t i = 0; i < prologue_.steps.size(); ++i) {
+    const std::vector<int64_t>& follows = prologue_.steps[i].follows;
+    const auto wanted = static_cast<int64_t>(param);
+    if (stale_steps_[i] && std::find(follows.begin(), follows.end(), wanted) != follows.end()) {
+      return true;
+    }
+  }
+  return false;
+}
+
 void Weights::require_params() const {
   for (size_t i = 0; i < params_.size(); ++i) {
-    if (params_[i].set) continue;
+    if (params_[i].set || !is_needed(i)) continue;
     const Signature& wanted = prologue_.params[i];
+    if (prologue_.only_packed(i)) {
+      throw Error("param '" + wanted.name + "' (index " + std::to_string(i) + ")",
+                  "only what it was packed into, with a param that was set anew", wanted.type(),
+                  "set this one anew too");
+    }
     throw Error("param '" + wanted.name + "' (index " + std::to_string(i) + ")", "no value",
                 wanted.type(), "set every param before the first call");
   }

@@ -30,6 +30,15 @@ class Weights {
   // the owner of what the param was before. Throws Error for an index out of range.
   std::shared_ptr<void> set_param(size_t index, const void* data, std::shared_ptr<void> owner);
 
+  // Uses what the prologue made of the params, as it lies behind `packed`, instead of running it:
+  // its packed bytes and kSlack more. Of params that are set later, the steps that follow them run
+  // as ever, in memory of the process. Throws Error for another number of bytes.
+  void use_packed(Constant packed);
+
+  // The packed memory, once the prologue steps that are due have run. It stays where it is until a
+  // param is set. Throws as enter().
+  const std::byte* packed();
+
   // Holds off changes for as long as the lock lives, once the prologue steps that are due have run.
   // Throws Error when a param was never set or memory ran out, Fault when a step failed, and
   // Interrupted when `watch` ended them; then they are due again.
@@ -57,6 +66,8 @@ class Weights {
 
   void refresh(Watch* watch);
   void require_params() const;
+  bool is_needed(size_t param) const;
+  void make_writable();
 
   const LaunchNumbers launches_;
   const Prologue prologue_;
@@ -65,7 +76,9 @@ class Weights {
   Frame frame_;
   std::vector<Param> params_;
   uint64_t version_ = 1;
-  std::optional<Mapping> packed_;
+  std::byte* packed_ = nullptr;  // in one of the next two
+  Constant given_;
+  std::optional<Mapping> own_;
   Constant file_;
   bool stale_ = true;  // the prologue, or a check of the params, is due
   std::vector<bool> stale_steps_;

@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
     if made.symbols:
         named = ", ".join(s.name for s in made.symbols)
         machines += f" and all sizes of {named} (variants: {len(made.variants)})"
-    carried = f"{len(made.values)} of {len(made.params)} params"
+    carried = f"{len(made.params) - len(made.without_value)} of {len(made.params)} params"
     print(f"{args.output}: for {made.target} {machines}; carries {carried}", file=sys.stderr)
     for name, data in made.extras.items():
         if name.endswith(("/report", "/residency")):

@@ -1,0 +1,80 @@
+"""Artifacts that hold params as their kernels read them."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from rlx.runtime import _native
+from rlx.runtime.artifact import Artifact, Variant
+from rlx.runtime.weights import Code, Weights
+from rlx.schedule.steps import map_each
+from rlx.types import DTYPES, TensorType
+
+if TYPE_CHECKING:
+    from rlx.schedule.steps import Launch, Place
+
+__all__ = ["packed"]
+
+MOST = 1.25
+"""What is packed takes at most so many times the bytes of the params that it is made of."""
+
+
+def packed(artifact: Artifact) -> Artifact:
+    """The artifact with what its prologue makes of its values, in place of those that nothing else
+    reads.
+
+    It stays as it is where the prologue does not run here, params have no value, variants differ in
+    it, or it makes much more than it reads: then it runs wherever the artifact is loaded.
+    """
+    variants = [v for v in artifact.variants if isinstance(v, Variant) and _runs_here(v)]
+    if artifact.without_value or len(variants) < len(artifact.variants):
+        return artifact
+    types = {n: TensorType(tuple(shape), DTYPES[dt]) for n, dt, shape in artifact.params}
+    names = list(types)
+    follows = {names[i] for v in variants for _, params in v.prologue for i in params}
+    first = _native.BASE_FIRST_PARAM
+    reads = {n for v in variants for n in _read_by_main(v)}
+    stands = {name for n, name in enumerate(names, first) if name in follows and n not in reads}
+    room = MOST * sum(int(types[name].nbytes) for name in follows)
+    if not follows or int(variants[0].packed_bytes) > room:
+        return artifact
+    code = [Code(v) for v in variants]
+    made = [
+        Weights.of(replace(artifact, variants=(v,)), c, ())
+        for v, c in zip(variants, code, strict=True)
+    ]
+    if any(weights.prologue != made[0].prologue for weights in made):
+        return artifact
+    for name, value in artifact.values.items():
+        made[0].set_param(name, value)
+    memory = made[0].packed()
+    return replace(
+        artifact,
+        variants=tuple(replace(v, packed=memory) for v in variants),
+        values={name: a for name, a in artifact.values.items() if name not in stands},
+        packed_params=frozenset(stands),
+    )
+
+
+def _runs_here(v: Variant) -> bool:
+    """Whether its code runs on this machine, and would run alike wherever it does."""
+    has = {*_native.cpu_features()}
+    return v.machine == _native.machine() and has.issuperset(v.requires) and not v.functions
+
+
+def _read_by_main(v: Variant) -> set[int]:
+    """The numbers of the memories that its main steps touch."""
+    found: set[int] = set()
+
+    def place(p: Place) -> Place:
+        found.add(p.base)
+        return p
+
+    def launch(step: Launch[Place]) -> Launch[Place]:
+        for p in step.places:
+            place(p)
+        return step
+
+    map_each(v.main, launch, place)
+    return found
