@@ -281,6 +281,8 @@ TEST(an_artifact_runs_by_the_c_interface) {
   CHECK(out == std::vector<float>(kSize, 111));
 }
 
+Artifact read(const std::string& file) { return read_artifact(file.data(), file.size()); }
+
 TEST(what_is_packed_is_used_until_its_param_is_set) {
   const std::string path = std::string(RLX_TEST_KERNELS) + ".packed.rlx";
   NamedParts used = packed_parts();
@@ -312,9 +314,9 @@ TEST(what_is_packed_is_checked) {
   CHECK_REFUSED("of 9 bytes, expected 260", read(changed(kParam, 9, size + kSlack, "")));
   CHECK_REFUSED("one of packed/", read(changed(kVariant, 24, 8, raw(int64_t{kConstant}))));
   // A param without a value that main reads: there is nothing of it.
-  const std::string reads = raw(int64_t{3}) + raw(int64_t{kBasePacked}) + none;
-  const size_t at = packed_parts()[kVariant].second.find(reads);
-  CHECK_REFUSED("in base 3", read(changed(kVariant, at + 8, 16, param)));
+  const std::string add = Writer().words({kSize, 1, 0, 3, kBasePacked, 0, 0}).bytes;
+  const size_t at = packed_parts()[kVariant].second.find(add);
+  CHECK_REFUSED("in base 3", read(changed(kVariant, at + 32, 16, param)));
 }
 
 TEST(the_c_interface_describes_a_model) {
@@ -418,8 +420,6 @@ TEST(an_artifact_loads_from_a_file) {
   CHECK(rlx_load(path.c_str(), &model) == RLX_REFUSED && last_error_names("0 bytes"));
   std::remove(path.c_str());
 }
-
-Artifact read(const std::string& file) { return read_artifact(file.data(), file.size()); }
 
 TEST(what_is_not_for_this_machine_or_version_is_refused) {
   CHECK_REFUSED("format 5", read(container(parts(), 5)));

@@ -296,7 +296,7 @@ void check_schedule(const Schedule& schedule, const Prologue& prologue, Kernels 
   std::vector<int64_t> sizes = {schedule.arena_bytes, prologue.packed_bytes, kErrorBytes};
   append_sizes(sizes, prologue.params);
   for (size_t i = 0; i < prologue.params.size(); ++i) {
-    if (prologue.only_packed(i)) sizes[kBaseFirstParam + i] = 0;  // there may be nothing to read
+    if (prologue.only_packed(i)) sizes[kBaseFirstParam + i] = -1;  // no place is in it
   }
   append_sizes(sizes, schedule.constants);
   append_sizes(sizes, schedule.inputs);
