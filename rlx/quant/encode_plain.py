@@ -9,18 +9,21 @@ import numpy as np
 
 from rlx.errors import FaultError
 from rlx.quant.bits import Array, away, from_planes
+from rlx.quant.scheme import BlockScheme
 
 __all__ = [
     "bf16", "blocks", "f16", "f32", "half", "inverse", "q1_0", "q4_0", "q4_1", "q5_0", "q5_1",
-    "q8_0", "q8_k", "tq1_0", "tq2_0",
+    "q8_0", "q8_k", "tq1_0", "tq2_0", "wide",
 ]  # fmt: skip
 
 
 def blocks(scheme: str, **fields: Array) -> Array:
     """Blocks of a scheme, of the values of their fields."""
-    from rlx.quant.table import _GGML
+    from rlx.quant.table import scheme_named
 
-    out = np.empty(len(next(iter(fields.values()))), _GGML[scheme][2])
+    row = scheme_named(scheme)
+    assert isinstance(row, BlockScheme)
+    out = np.empty(len(next(iter(fields.values()))), row.fields)
     for name, values in fields.items():
         out[name] = values
     return out
@@ -116,6 +119,21 @@ def q8_0(x: Array) -> Array:
     """The farthest element is 127 or -127."""
     d = np.abs(x).max(1, keepdims=True) / np.float32(127)
     return blocks("q8_0", d=half(d)[:, 0], qs=away(x * inverse(d)))
+
+
+def wide(scheme: str, x: Array) -> Array:
+    """Blocks with scales in f32: from the least element to the greatest where they have a least
+    value, else the farthest element is the greatest code."""
+    if scheme == "q4_1_f32":
+        least = x.min(1, keepdims=True)
+        d = (x.max(1, keepdims=True) - least) / np.float32(15)
+        codes = np.minimum(np.rint((x - least) * inverse(d)), 15).astype(np.uint8)
+        return blocks(scheme, d=d[:, 0], m=least[:, 0], qs=from_planes(codes, 16, 4))
+    most = 7 if scheme == "q4_0_f32" else 127
+    d = np.abs(x).max(1, keepdims=True) / np.float32(most)
+    q = np.clip(np.rint(x * inverse(d)), -most, most).astype(np.int8)
+    packed = from_planes((q + 8).astype(np.uint8), 16, 4) if most == 7 else q
+    return blocks(scheme, d=d[:, 0], qs=packed)
 
 
 def q8_k(x: Array) -> Array:

@@ -62,6 +62,14 @@ _GGML: dict[str, tuple[int, int, list[Any], str, str]] = {
 the order of its bytes (ggml-common.h), and the modules that decode and encode it. Of Q8_1, which
 holds rows in flight and no weights, there is no row, as GGML decodes none."""
 
+_WIDE: dict[str, tuple[list[Any], str]] = {
+    "q4_0_f32": ([("d", "<f4"), *_bytes(qs=16)], "q4_0"),
+    "q4_1_f32": ([("d", "<f4"), ("m", "<f4"), *_bytes(qs=16)], "q4_1"),
+    "q8_0_f32": ([("d", "<f4"), ("qs", "i1", 32)], "q8_0"),
+}
+"""Blocks of 32 as GGML has them, with scales and least values in f32, as those of ONNX's weights of
+few bits are; and the functions that decode and encode them."""
+
 _PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "int8_block": ("blocks", 32, ("q", "scale")),
     "int8_block_asym": ("blocks", 32, ("q", "scale", "zero")),
@@ -110,6 +118,12 @@ def _block_row(name: str) -> BlockScheme:
     )
 
 
+def _wide_row(name: str) -> BlockScheme:
+    fields, function = _WIDE[name]
+    encode = partial(_later("encode_plain", "wide"), name)
+    return BlockScheme(name, 32, np.dtype(fields), _later(_PLAIN, function), encode)
+
+
 def _parts_row(name: str) -> PartsScheme:
     module, group, parts = _PARTS[name]
     return PartsScheme(
@@ -126,6 +140,7 @@ def schemes() -> dict[str, QuantScheme]:
     """Every scheme by its name."""
     return {
         **{name: _block_row(name) for name in _GGML},
+        **{name: _wide_row(name) for name in _WIDE},
         **{name: _parts_row(name) for name in _PARTS},
     }
 

@@ -54,7 +54,8 @@ f = rlx.Session("cpu").compile(g)
 f.set_param("w", packed)
 ```
 
-On a CPU this is one launch, `block_product`, for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q4_K to Q6_K. A
+On a CPU this is one launch, `block_product`, for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q4_K to Q6_K, and
+for the blocks with scales in f32. A
 param is packed once into panels as large as its bytes, and numbers are decoded in registers. The
 rows of x stay in f32. A result's bits depend neither on the other rows nor on the threads.
 `x.dequant_matmul(w, scheme="q4_k")` is the same as one op. An artifact
@@ -139,6 +140,16 @@ The error is the root mean square of the differences, over that of the numbers, 
 |---|---|---|---|---|
 """
 
+WIDE_HEAD = """
+## Blocks with scales in f32
+
+Those of GGML of the same names, but that their scales are f32: what ONNX's MatMulNBits holds
+([ONNX](onnx.md)).
+
+| scheme | elements | bytes | bits | error |
+|---|---|---|---|---|
+"""
+
 PARTS_HEAD = """
 ## Schemes of several arrays
 
@@ -178,9 +189,15 @@ def page() -> str:
     """The text of the page."""
     blocks = [s for s in schemes().values() if isinstance(s, BlockScheme)]
     parts = [s for s in schemes().values() if isinstance(s, PartsScheme)]
-    rows = [f"| {s} | {s.block} | {s.bytes} | {s.bits:.4g} | {_error(s)} |\n" for s in blocks]
+    rows, wide = (
+        [f"| {s} | {s.block} | {s.bytes} | {s.bits:.4g} | {_error(s)} |\n" for s in found]
+        for found in (
+            [s for s in blocks if s.ggml is not None],
+            [s for s in blocks if s.ggml is None],
+        )
+    )
     sets = [
         f"| {s} | {', '.join(s.parts)} | {s.group or 'a column'} | {_error(s)} |\n" for s in parts
     ]
     names = [f"| `{there}` | {here} |\n" for there, here in ORIGINAL.items()]
-    return "".join([HEAD, *rows, PARTS_HEAD, *sets, NAMES_HEAD, *names])
+    return "".join([HEAD, *rows, WIDE_HEAD, *wide, PARTS_HEAD, *sets, NAMES_HEAD, *names])

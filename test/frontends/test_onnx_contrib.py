@@ -12,6 +12,8 @@ pytest.importorskip("onnx")
 
 import rlx
 from rlx.errors import ModelError, RlxError, ShapeError, UnsupportedError
+from rlx.ops.quant.blocks import DequantizeBlocks
+from rlx.ops.quant.product import DequantMatMul
 from support.contrib_cases import CASES, Case, feeds_of, model_of
 
 Array = np.ndarray[Any, Any]
@@ -34,6 +36,40 @@ def test_a_node_is_what_onnx_runtime_says(name: str) -> None:
             np.testing.assert_allclose(a, expected, rtol=1e-4, atol=1e-5)
         else:
             assert np.max(np.abs(a.astype(int) - expected.astype(int))) <= 1
+
+
+PACKED = {
+    "4 bits in blocks of 64": "q4_0_f32", "4 bits with scales of 16": "q4_0",
+    "4 bits in whole blocks with zero points": "q4_1_f32", "8 bits in whole blocks": "q8_0_f32",
+    "rows of 4 bits": "q4_0_f32", "4 bits with zero points": "",
+    "rows of 4 bits with zero points": "",
+}  # fmt: skip
+"""Weights of few bits by the scheme of the blocks that they become; none has blocks of 16."""
+
+
+@pytest.mark.parametrize("name", PACKED)
+def test_weights_of_few_bits_stay_packed(name: str) -> None:
+    case, scheme = CASES[name], PACKED[name]
+    held = [0, 2, 3] if case.op == "GatherBlockQuantized" else [1, 2, 3]
+    g = rlx.from_onnx(model_of(case, held))
+    found = [op.scheme for op in g.nodes() if isinstance(op, (DequantMatMul, DequantizeBlocks))]
+    assert found == [scheme] * bool(scheme)
+    expected, feeds = FOUND[f"{name}/0"], feeds_of(case, held)
+    for result in (rlx.interpret(g, feeds)[0], rlx.Session("cpu").compile(g).run(feeds)[0]):
+        np.testing.assert_allclose(np.asarray(result), expected, rtol=1e-4, atol=1e-5)
+    if scheme:
+        assert [str(v.name).split(".")[-1] for v in g.params] == [scheme]
+
+
+def test_a_weight_of_few_bits_that_two_nodes_share_is_packed_once() -> None:
+    case = CASES["4 bits in blocks of 64"]
+    model = model_of(case, [1, 2])
+    again = model.graph.node.add()
+    again.CopyFrom(model.graph.node[0])
+    again.output[0] = "z"
+    model.graph.output.add().CopyFrom(model.graph.output[0])
+    model.graph.output[1].name = "z"
+    assert len(rlx.from_onnx(model).params) == 1
 
 
 _A, _B = np.ones((2, 3), np.float32), np.ones((3, 4), np.float32)
@@ -88,6 +124,12 @@ REFUSED: dict[str, tuple[Case, type[RlxError], str]] = {
     "a weight": (Case("MatMulNBits", (_X[0], np.ones((4, 1, 9), np.uint8), _B[0]), 1,
                       {"K": 8, "N": 4, "block_size": 16}), ShapeError,
                  r"expected \[4, 1, 8\] and 4 scales"),
+    "columns": (Case("GatherBlockQuantized", (
+        np.ones((4, 8), np.uint8), _L, np.ones((4, 1), np.float32)), 1,
+        {"gather_axis": 1, "block_size": 16}), UnsupportedError, "it gathers along axis 1"),
+    "scales of rows": (Case("GatherBlockQuantized", (
+        np.ones((4, 8), np.uint8), _L, np.ones((4, 2), np.float32)), 1, {"block_size": 16}),
+        ShapeError, "expected 4 scales"),
 }  # fmt: skip
 
 

@@ -6,11 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels.test_block_product import rows, weight
+from kernels.test_block_product import OWN, cases, rows, weight
 
 import rlx
 from rlx import quant
-from rlx.kernels.matmul.block_weights import DECODERS
 from rlx.ops.quant.affine import QuantizeRows
 from rlx.types import f32, i8, u8
 
@@ -37,8 +36,9 @@ def run(q: Array, scales: Array, packed: Array, scheme: str, **options: Any) -> 
     return f.run({"q": q, "scales": scales})[0]
 
 
-@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "x86-64-v4+avx512vnni", "native"])
-@pytest.mark.parametrize("scheme", DECODERS)
+@pytest.mark.parametrize(
+    ("scheme", "cpu"), cases("x86-64-v3", "x86-64-v4", "x86-64-v4+avx512vnni", "native")
+)
 def test_sizes(scheme: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if cpu != "native":
         monkeypatch.setenv("RLX_CPU", cpu)
@@ -51,7 +51,7 @@ def test_sizes(scheme: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
         assert np.all(np.abs(found - wide @ w.T) <= 2.0**-24 * 32 * room), (m, n, depth)
 
 
-@pytest.mark.parametrize("scheme", DECODERS)
+@pytest.mark.parametrize("scheme", OWN)
 def test_bits_depend_on_neither_rows_nor_threads_nor_the_machine(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

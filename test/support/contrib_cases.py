@@ -3,6 +3,7 @@ runs them by ONNX Runtime, and for the test that holds RLX against what it gave.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -30,14 +31,15 @@ def _named(case: Case, *, literal: bool) -> dict[str, Array]:
     return {n: a for n, a in named.items() if literal == (a.dtype == np.int32 and not a.shape)}
 
 
-def feeds_of(case: Case) -> dict[str, Array]:
-    """The inputs of a model of the node."""
-    return _named(case, literal=False)
+def feeds_of(case: Case, held: Sequence[int] = ()) -> dict[str, Array]:
+    """The inputs of a model of the node, which holds the operands of some numbers itself."""
+    named = _named(case, literal=False)
+    return {n: a for n, a in named.items() if n not in {f"x{i}" for i in held}}
 
 
-def model_of(case: Case) -> ModelProto:
-    """A model of the one node."""
-    named = feeds_of(case).items()
+def model_of(case: Case, held: Sequence[int] = ()) -> ModelProto:
+    """A model of the one node, which holds the operands of some numbers."""
+    named = feeds_of(case, held).items()
     inputs = [
         helper.make_tensor_value_info(n, np_dtype_to_tensor_dtype(a.dtype), a.shape)
         for n, a in named
@@ -49,8 +51,10 @@ def model_of(case: Case) -> ModelProto:
     skipped = case.op.startswith("Skip") and case.results == 2
     listed = [results[0], "", "", results[1]] if skipped else results
     node = helper.make_node(case.op, names, listed, domain=case.domain, **case.attributes)
-    held = [numpy_helper.from_array(a, n) for n, a in _named(case, literal=True).items()]
-    graph = helper.make_graph([node], case.op, inputs, outputs, held)
+    own = _named(case, literal=True)
+    own |= {n: a for n, a in _named(case, literal=False).items() if n not in feeds_of(case, held)}
+    arrays = [numpy_helper.from_array(a, n) for n, a in own.items()]
+    graph = helper.make_graph([node], case.op, inputs, outputs, arrays)
     opsets = [helper.make_opsetid("", 17), helper.make_opsetid("com.microsoft", 1)]
     return helper.make_model(graph, opset_imports=opsets, ir_version=8)
 
@@ -176,4 +180,20 @@ CASES: dict[str, Case] = {
     "grouped heads in a window over a past": Case("GroupQueryAttention", (
         _f(1, 1, 64), _f(1, 1, 32), _f(1, 1, 32), _f(1, 2, 4, 16), _f(1, 2, 4, 16), _lengths(4),
         _total(5)), 3, {**_GROUPS, "local_window_size": 3}),
+    "4 bits in blocks of 64": Case("MatMulNBits", (_f(3, 128), _codes(6, 2, 32), _f(12)), 1,
+                                   {"K": 128, "N": 6, "bits": 4, "block_size": 64}),
+    "4 bits with scales of 16": Case("MatMulNBits", (
+        _f(3, 64), _codes(6, 2, 16), _f(12).astype(np.float16).astype(np.float32)), 1,
+        {"K": 64, "N": 6, "bits": 4, "block_size": 32}),
+    "4 bits in whole blocks with zero points": Case("MatMulNBits", (
+        _f(2, 96), _codes(6, 3, 16), _f(6, 3), _codes(12), None, _f(6)), 1,
+        {"K": 96, "N": 6, "bits": 4, "block_size": 32}),
+    "8 bits in whole blocks": Case("MatMulNBits", (_f(3, 64), _codes(5, 2, 32), _f(10) / 16), 1,
+                                   {"K": 64, "N": 5, "bits": 8, "block_size": 32}),
+    "rows of 4 bits": Case("GatherBlockQuantized", (
+        _codes(7, 32), np.array([[0, 6], [3, 3]]), _f(7, 2)), 1,
+        {"bits": 4, "block_size": 32, "gather_axis": 0, "quantize_axis": 1}),
+    "rows of 4 bits with zero points": Case("GatherBlockQuantized", (
+        _codes(7, 32), np.array([2, 6]), _f(7, 4), _codes(7, 2)), 1,
+        {"bits": 4, "block_size": 16, "gather_axis": 0, "quantize_axis": 1}),
 }  # fmt: skip

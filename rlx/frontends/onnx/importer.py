@@ -72,6 +72,7 @@ class Importer:
             (domain_of(f.domain), f.name, f.overload): f for f in source.model.functions
         }
         self.survey = Survey(self.functions)
+        self.packed_weights: dict[tuple[int, ...], tuple[Value, str, list[Any]]] = {}
         self._left = 0
 
     def model(self, constants: Mapping[str, Any], dims: Mapping[str, int]) -> Graph:

@@ -106,8 +106,13 @@ class Record:
         at = self.at + chunk * (len(decoder.order(0)) * size) + (head + slot * size)
         return words(self.k, self.panels, at, self.lanes)
 
-    def half(self, field: str) -> Reg:
-        """The number of a field of one f16."""
+    def real(self, field: str) -> Reg:
+        """The number of a field of one f16 or f32."""
+        if self.fields[field].size == 4:
+            return self.k.bitcast(self.words(field, 0), f32)
+        return self._half(field)
+
+    def _half(self, field: str) -> Reg:
         k, lanes = self.k, self.lanes
         raw = f"vector<{2 * lanes}xi8>"
         at = self.place(field, 0)
@@ -221,7 +226,7 @@ class _Nibbles(Decoder):
         self.has_least, self.zero = least, -first
 
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
-        return [(r.half("d"), -r.half("m") if self.has_least else None)]
+        return [(r.real("d"), -r.real("m") if self.has_least else None)]
 
     def codes(self, r: Record, chunk: Reg) -> Codes:
         for high in (0, 1):
@@ -238,7 +243,7 @@ class _Bytes(Decoder):
     bits, zero = 8, 128
 
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
-        return [(r.half("d"), None)]
+        return [(r.real("d"), None)]
 
     def codes(self, r: Record, chunk: Reg) -> Codes:
         for n in range(8):
@@ -266,7 +271,7 @@ class _FourK(Decoder):
 
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
         k = r.k
-        d, least = r.half("d"), r.half("dmin")
+        d, least = r.real("d"), r.real("dmin")
         first, second, low = (r.words("scales", n) for n in range(3))
         # Four numbers at a time, a byte each.
         scales = first & 0x3F3F3F3F, _late_bytes(first, low)
@@ -285,7 +290,7 @@ class _FourK(Decoder):
             found = k.select(number < 4, _early(high, low, at), _late(high, low, at))
             return _number(k, found)
 
-        return r.half("d") * of(first, low), r.half("dmin") * of(second, low >> 4)
+        return r.real("d") * of(first, low), r.real("dmin") * of(second, low >> 4)
 
     def codes(self, r: Record, chunk: Reg) -> Codes:
         table = [float(n) for n in range(16)]
@@ -333,7 +338,7 @@ class _SixK(Decoder):
         return chunk // 2 * 8 + chunk % 2 + part * 2
 
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
-        d = r.half("d")
+        d = r.real("d")
         found = [r.words("scales", n) for n in range(4)]
         return [(d * r.k.cast(_signed_byte(r.k, found[n // 4], n % 4), f32), None)
                 for n in range(16)]  # fmt: skip
@@ -341,7 +346,7 @@ class _SixK(Decoder):
     def scale(self, r: Record, number: Reg) -> tuple[Reg, Reg | None]:
         k = r.k
         word = r.words("scales", number / 4) << k.cast(number % 4 * 8 ^ 24, u32)
-        return r.half("d") * k.cast(k.bitcast(word, i32) >> 24, f32), None
+        return r.real("d") * k.cast(k.bitcast(word, i32) >> 24, f32), None
 
     def order(self, chunk: Any) -> list[tuple[str, Any]]:
         low = chunk // 2 * 16 + chunk % 2 * 4
@@ -399,7 +404,7 @@ class _Fives(Decoder):
         self.has_least, self.zero = least, zero
 
     def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
-        return [(r.half("d"), -r.half("m") if self.has_least else None)]
+        return [(r.real("d"), -r.real("m") if self.has_least else None)]
 
     def codes(self, r: Record, chunk: Reg) -> Codes:
         return _numbers(r, self.words(r, chunk), self.zero)
@@ -442,6 +447,9 @@ DECODERS: Mapping[str, Decoder] = {
     "q5_0": _Fives(16),
     "q5_1": _Fives(0, least=True),
     "q8_0": _Bytes(),
+    "q4_0_f32": _Nibbles(-8),
+    "q4_1_f32": _Nibbles(0, least=True),
+    "q8_0_f32": _Bytes(),
     "q4_k": _FourK(),
     "q5_k": _FiveK(),
     "q6_k": _SixK(),

@@ -113,7 +113,7 @@ class LaneRecord(Record):
     def ordered(self, decoder: Decoder, chunk: Reg, slot: int) -> Reg:
         return self.words(*decoder.order(chunk)[slot])
 
-    def half(self, field: str) -> Reg:
+    def _half(self, field: str) -> Reg:
         k = self.k
         word = k.load(self.panels, self.place(field, 0) + self.lane // 2)
         return _from_half(k, word >> k.cast(self.lane % 2 * 16, u32) & 0xFFFF)

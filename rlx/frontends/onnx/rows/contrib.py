@@ -11,6 +11,7 @@ from rlx.errors import ModelError, ShapeError, UnsupportedError
 from rlx.frontends.common.values import constant, scalar, size_value
 from rlx.frontends.onnx.node import Node, Result, Row, Rows
 from rlx.frontends.onnx.rows import contraction, window
+from rlx.frontends.onnx.rows.few_bits import gather_of_blocks, matmul_of_blocks
 from rlx.frontends.onnx.rows.grouped_attention import group_query, joined, rotated
 from rlx.frontends.onnx.rows.quantization import rounded
 from rlx.ir.value import Value
@@ -123,47 +124,6 @@ def rows_as_integers(n: Node) -> Value:
     q = rounded(x / scale, zero, u8)
     found = matmul_integer(q, n[1], zero, n.zero_point(3)).cast(f32) * scale * n[2]
     bias = n.optional(4)
-    return found if bias is None else found + bias
-
-
-def _unpacked(codes: Value, bits: int, count: int) -> Value:
-    """Codes that share bytes along the last axis, the lowest bits first."""
-    parts = [codes.right_shift(constant(at, u8)).bitwise_and(constant(2**bits - 1, u8))
-             for at in range(0, 8, bits)]  # fmt: skip
-    apart = concat([p.unsqueeze(-1) for p in parts], -1)
-    size = codes.type.static_shape[-1] * len(parts)
-    return apart.reshape([*codes.shape[:-1], size])[..., :count]
-
-
-def matmul_of_blocks(n: Node) -> Value:
-    """By a weight ``[N, blocks, bytes of a block]`` of few bits: each block of a row has a scale
-    and a zero point."""
-    n.ignore("accuracy_level", "weight_prepacked")
-    x, codes, bits = n[0], n[1], int(n.attr("bits", 4))
-    size, outputs, block = (int(n.need(name)) for name in ("K", "N", "block_size"))
-    if n.has(4) or bits not in (2, 4, 8) or block < 16:
-        raise UnsupportedError(
-            f"its weight has {bits} bits in blocks of {block}{', in another order' * n.has(4)};"
-            " blocks of 16 and more elements of 2, 4 or 8 bits in their order are there"
-        )
-    blocks = -(-size // block)
-    wanted = (outputs, blocks, block * bits // 8)
-    if tuple(codes.shape) != wanted or n[2].type.size != outputs * blocks:
-        raise ShapeError(
-            f"its weight {codes.type} and scales {n[2].type} do not fit; expected {list(wanted)}"
-            f" and {outputs * blocks} scales"
-        )
-    scales, zero = n[2].reshape([outputs, blocks, 1]), n.optional(3)
-    if zero is None:
-        zero = scalar(2.0 ** (bits - 1), scales)
-    elif zero.dtype is u8:
-        each = -(-blocks * bits // 8)
-        zero = _unpacked(zero.reshape([outputs, each]), bits, blocks).unsqueeze(-1)
-    else:
-        zero = zero.reshape([outputs, blocks, 1])
-    wide = _unpacked(codes, bits, block).cast(scales.dtype)
-    weight = ((wide - zero.cast(scales.dtype)) * scales).reshape([outputs, blocks * block])
-    found, bias = MatMul.build(x, weight[:, :size].T.cast(x.dtype)), n.optional(5)
     return found if bias is None else found + bias
 
 
@@ -331,7 +291,8 @@ ROWS: Rows = {
         "FusedMatMul": (2, 2, matmul), "FusedGemm": (2, 3, gemm), "FusedConv": (2, 4, conv),
         "QGemm": (6, 9, gemm_quantized), "MatMulIntegerToFloat": (4, 7, integers_as_floats),
         "DynamicQuantizeMatMul": (3, 5, rows_as_integers),
-        "MatMulNBits": (3, 6, matmul_of_blocks), "Gelu": (1, 1, biased(Gelu)),
+        "MatMulNBits": (3, 6, matmul_of_blocks), "GatherBlockQuantized": (3, 4, gather_of_blocks),
+        "Gelu": (1, 1, biased(Gelu)),
         "BiasGelu": (2, 2, biased(Gelu)), "FastGelu": (1, 2, biased(GeluApprox)),
         "QuickGelu": (1, 1, quick_gelu),
         "QLinearAdd": (7, 8, of_floats(lambda n, a, b: a + b, 2)),
