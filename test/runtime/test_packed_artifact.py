@@ -36,7 +36,10 @@ def model(rows: int | str = 3) -> rlx.Graph:
     return g
 
 
-INPUTS = {"x": RNG.standard_normal((3, 512)).astype(np.float32), "i": np.array([1, 5])}
+INPUTS: dict[str, Array] = {
+    "x": RNG.standard_normal((3, 512)).astype(np.float32),
+    "i": np.array([1, 5]),
+}
 
 
 def expected(values: dict[str, Array], rows: int | str = 3) -> list[Array]:

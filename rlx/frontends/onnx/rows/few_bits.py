@@ -42,32 +42,30 @@ class _Weight:
     def packed(self) -> tuple[Value, str] | None:
         """It in blocks of a scheme; None where no scheme has such blocks, or a part of it is
         computed."""
-        edges = [self.n.optional_edge(i) for i in self._at]
-        arrays = [None if e is None else e.known for e in edges]
-        asked = edges[2] is not None
-        if arrays[0] is None or arrays[1] is None or (asked and arrays[2] is None):
+        given = [self.n.optional_edge(i) for i in self._at]
+        codes, scales, zero = (None if e is None else e.known for e in given)
+        asked = given[2] is not None
+        if codes is None or scales is None or (asked and zero is None):
             return None
         if self.bits == 2 or self.block % 32 or self.size % 32 or (asked and self.bits == 8):
             return None
         kept = self.n.importer.packed_weights
-        key = tuple([id(a) for a in arrays])
+        key = id(codes), id(scales), id(zero)
         if key not in kept:
-            packed, scheme = self._blocks(*arrays)
+            packed, scheme = self._blocks(codes, scales, zero)
             name = f"{self.n.proto.input[self._at[0]]}.{scheme}"
-            graph, taken = (
-                self.n.importer.graph,
-                {str(v.name) for v in self.n.importer.graph.params},
-            )
+            graph = self.n.importer.graph
+            taken = {str(v.name) for v in graph.params}
             while name in taken:
                 name += "_"
-            kept[key] = graph.param(name, value=packed), scheme, arrays
+            kept[key] = graph.param(name, value=packed), scheme, [codes, scales, zero]
         return kept[key][:2]
 
     def _blocks(self, codes: Array, scales: Array, zero: Array | None) -> tuple[Array, str]:
         """The bytes of its blocks of 32, and their scheme."""
         each = self.size // 32
         d = np.repeat(scales.reshape(self.rows, self.blocks), self.block // 32, 1)[:, :each]
-        fields = {"d": d.astype(np.float32).reshape(-1)}
+        fields: dict[str, Array] = {"d": d.astype(np.float32).reshape(-1)}
         if self.bits == 8:
             raw = codes.reshape(self.rows, -1)[:, : self.size].reshape(-1, 32)
             fields["qs"] = (raw ^ 128).view(np.int8)
