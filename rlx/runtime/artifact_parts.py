@@ -108,6 +108,7 @@ class Packer:
 
 
 def unpacked(parts: Mapping[str, memoryview]) -> Artifact:
+    """The artifact of parts by name, which its arrays share; they have been checked."""
     numbered = list(parts.items())
     r = Reader(parts["manifest"])
     target = r.text()
