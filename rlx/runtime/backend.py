@@ -28,6 +28,7 @@ from rlx.precision import Precision
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.calls import memory_is_the_hosts
 from rlx.runtime.executable import Executable
+from rlx.targets import TARGETS
 from rlx.targets.gpu import drivers
 from rlx.targets.graph import devices as whole_devices
 from rlx.types import TensorType
@@ -308,8 +309,8 @@ def registered(device: str) -> bool:
 
 
 def device_name(device: str) -> str:
-    """A device as RLX calls it, from any name of it ("vk", "Vulkan", "CPU"): a registered one, or
-    one that RLX knows. DeviceError, which lists the names, for what is no device."""
+    """A device as RLX calls it, from any name of it ("vk", "Vulkan", "CPU"): a registered one, one
+    that RLX knows, or a target. DeviceError, which lists the names, for what is no device."""
     given = device.strip().lower() if isinstance(device, str) else ""
     if isinstance(device, str) and device in _registry:
         return str(device)
@@ -318,9 +319,9 @@ def device_name(device: str) -> str:
             return name
     from rlx.base.device_names import NAMES
 
-    if given in NAMES:
-        return NAMES[given]
-    names = list(dict.fromkeys([*_registry, *NAMES]))
+    if given in NAMES or given in TARGETS:
+        return NAMES.get(given, given)
+    names = list(dict.fromkeys([*_registry, *NAMES, *TARGETS]))
     raise DeviceError(
         f"unknown device {device!r}{did_you_mean(device, names)}; available: {', '.join(devices())}"
         f"; names that RLX knows: {', '.join(names)}"

@@ -23,8 +23,8 @@ __all__ = [
 ]  # fmt: skip
 
 VERSION = 2
-"""The number that stands before the words of steps; a change of ``KINDS``, or of what a step means,
-is a new one, and one of the artifacts' format."""
+"""The number that stands before the words of steps. A change of ``KINDS``, or of what a step means,
+is a new one: the native runtime refuses words of any other."""
 
 P = TypeVar("P")
 Q = TypeVar("Q")

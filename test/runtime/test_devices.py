@@ -28,6 +28,7 @@ from rlx.runtime.devices.calls import graph_param_names
 from rlx.runtime.devices.graph_devices import DeviceFallbackError, GraphDevices
 from rlx.runtime.devices.policy import DevicePickStrategy, DevicePolicy
 from rlx.runtime.interpreted import Interpreted
+from rlx.targets import TARGETS
 from rlx.targets.gpu.drivers import Probe
 
 FEEDS = {"x": np.array([[1, 2, 3, 4]], np.float32)}
@@ -103,6 +104,15 @@ def test_a_device_that_is_missing_says_its_name_and_why(device: str) -> None:
     assert "use one of cpu" in said
     assert hardware.why_missing(device)
     assert not rlx.is_available(device)
+
+
+def test_a_target_is_a_device_by_its_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(TARGETS, "phone", "rlx.targets.opengl")
+    g = rlx.Graph("g")
+    g.set_outputs(g.input("x", [4, 8]).softmax(axis=-1))
+    assert "rowwise: softmax" in str(rlx.analyze_dispatch(g, "phone"))
+    with pytest.raises(DeviceError, match=r"phone: .*not available: no driver here runs what is"):
+        rlx.Session("phone")
 
 
 def test_a_driver_without_code_generation_is_said_to_be_that(

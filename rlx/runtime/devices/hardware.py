@@ -26,7 +26,8 @@ def why_missing(device: str) -> str:
     """Why a device that RLX knows cannot be used, where no backend is registered for it."""
     found = found_by_driver(device)
     if found is None:
-        return KNOWN[device].needs
+        known = KNOWN.get(device)
+        return known.needs if known else "no driver here runs what is compiled for it"
     if not found.found:
         return found.why
     return f"its driver finds {found.name}, but this build generates no code for it"
