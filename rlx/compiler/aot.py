@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from rlx.compiler.packed import packed
+from rlx.compiler.project import project_of
 from rlx.compiler.ranges import for_sizes, ranged
 from rlx.errors import DeviceError, ShapeError, UnsupportedError
 from rlx.ir.arrays import fixed
@@ -19,7 +20,7 @@ from rlx.precision import check_precision, types_of
 from rlx.precision.rewrite import with_precision
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache.artifacts import find_or_compile
-from rlx.targets import default_target, find_target, rank
+from rlx.targets import default_target, find_project, find_target, rank
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -52,6 +53,9 @@ def compile_artifact(
     they do not grow by it. ``precision`` is as for ``Session`` and ``options`` are as for
     ``Session.compile``.
 
+    For "cortexm:m4" and "fpga:ecp5" (``rlx.cortexm``, ``rlx.fpga``) it takes a graph of integers,
+    and gives a folder of sources, which ``save(folder)`` writes and no device of RLX runs.
+
     Raises ShapeError for a dim whose size no input tells, DeviceError for an unknown target,
     NameError, DTypeError and ShapeError for params that do not fit.
     """
@@ -66,7 +70,15 @@ def compile_artifact(
         )
     chosen_options = Options.of(options)
     wanted = default_target() if target is None else target
-    order = _ordered([wanted] if isinstance(wanted, str) else list(wanted))
+    names = [wanted] if isinstance(wanted, str) else list(wanted)
+    found = find_project(names[0]) if len(names) == 1 else None
+    if found is not None:
+        if types_of(chosen, frozenset()).changes:
+            raise UnsupportedError(
+                f"networks for {names[0]!r} are of integers, and have no precision {precision!r}"
+            )
+        return project_of(bound, values, *found)
+    order = _ordered(names)
 
     _check_sizes(bound, order[0])
 

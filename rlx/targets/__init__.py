@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from rlx.targets.base import Target
 
 __all__ = [
-    "TARGETS", "Features", "best_features", "default_target", "features_of", "find_target",
-    "parse_target", "presets", "rank",
+    "PROJECTS", "TARGETS", "Features", "best_features", "default_target", "features_of",
+    "find_project", "find_target", "parse_target", "presets", "rank",
 ]  # fmt: skip
 
 TARGETS = {
@@ -42,6 +42,13 @@ TARGETS = {
     "ane": "rlx.targets.ane",
 }
 """The package of each target."""
+
+
+PROJECTS = {"cortexm": "rlx.targets.cortexm", "fpga": "rlx.targets.fpga"}
+"""The package of each target whose programs are folders of sources for other tools, of whole
+networks: no device of RLX runs them. Beside ``features`` it has ``project``, with ``STAGES``, the
+names of files by what ``rlx-opt --emit`` calls them, and ``files(graph, params, features)``, which
+gives all files by name, and a line that says what they take."""
 
 
 class Features(Protocol):
@@ -76,6 +83,17 @@ def parse_target(text: str) -> tuple[str, Features]:
     name = given if given in TARGETS else _renamed(given)
     module = features_of(name)
     return name, module.preset(wanted or module.DEFAULT)
+
+
+def find_project(text: Any) -> tuple[str, Any, Any] | None:
+    """The target, its module ``project`` and the features that text such as "cortexm:m4" names;
+    None for what is no target of ``PROJECTS``, DeviceError for features that there are not."""
+    name, _, wanted = text.partition(":") if isinstance(text, str) else ("", "", "")
+    if name not in PROJECTS:
+        return None
+    own = importlib.import_module(f"{PROJECTS[name]}.features")
+    features = own.preset(wanted or own.DEFAULT)
+    return name, importlib.import_module(f"{PROJECTS[name]}.project"), features
 
 
 def default_target() -> str:
@@ -119,6 +137,11 @@ def find_target(text: str) -> Target:
 
 def features_of(name: str) -> Any:
     """The module ``features`` of a target; DeviceError if there is no such target."""
+    if name in PROJECTS:
+        raise DeviceError(
+            f"no device of RLX runs {name!r}: its programs are folders of sources, which"
+            f" rlx.compile_artifact(graph, {name!r}) and rlx compile --target {name} -o FOLDER make"
+        )
     if name not in TARGETS:
         raise DeviceError(
             f"no target is called {name!r}{did_you_mean(name, TARGETS)}; "

@@ -17,19 +17,15 @@ from rlx.ir.attrs import to_array
 from rlx.ir.builders import located, public
 from rlx.ir.graph import Graph
 from rlx.targets.cortexm.features import DEFAULT, Core, preset
-from rlx.targets.cortexm.source import header, plan, source
+from rlx.targets.cortexm.project import COMPILER, EMULATOR, LINK, OPTIONS, QEMU, project
+from rlx.targets.cortexm.source import plan
 from rlx.targets.integer.network import Network
 from rlx.targets.integer.read import read_network
 
-__all__ = ["Built", "Firmware", "Ran", "export_cortexm", "network", "project"]
+__all__ = ["Built", "Firmware", "Ran", "export_cortexm", "network"]
 
 Array = np.ndarray[Any, Any]
 
-COMPILER = "arm-none-eabi-gcc"
-EMULATOR = "qemu-system-arm"
-OPTIONS = ("-O2", "-std=c11", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-Wall")
-LINK = ("-nostdlib", "-nostartfiles", "-Wl,--gc-sections", "-Wl,-T,link.ld")
-"""``-ffreestanding``: a loop of memcpy must not become a call of it."""
 UNITS = ("model", "startup", "main")
 
 
@@ -100,12 +96,6 @@ class Firmware:
         return Ran(out.astype(np.int64).reshape(images, -1), instructions)
 
 
-QEMU = (
-    "-nographic", "-monitor", "none", "-serial", "none", "-icount", "shift=0",
-    "-semihosting-config", "enable=on,target=native",
-)  # fmt: skip
-
-
 def _tool(name: str, package: str) -> str:
     found = shutil.which(name)
     if found is None:
@@ -132,53 +122,6 @@ def network(graph: Graph, params: Mapping[str, Any] | None = None) -> Network:
     images of unknown sizes.
     """
     return read_network(graph, params or {})
-
-
-def project(network: Network, core: Core) -> dict[str, str]:
-    """The files of a project by name."""
-    own = {f: (Path(__file__).parent / f).read_text("utf-8") for f in
-           ("kernels.h", "startup.c", "main.c")}  # fmt: skip
-    return {
-        "model.h": header(network, core), "model.c": source(network, core), **own,
-        "link.ld": _link_script(core), "Makefile": _makefile(core),
-    }  # fmt: skip
-
-
-def _link_script(core: Core) -> str:
-    return f"""\
-/* QEMU's board {core.board}; another board has other places. */
-ENTRY(reset)
-MEMORY {{
-  flash (rx) : ORIGIN = {core.flash:#x}, LENGTH = {core.flash_bytes >> 10}K
-  ram (rwx) : ORIGIN = {core.ram:#x}, LENGTH = {core.ram_bytes >> 10}K
-}}
-SECTIONS {{
-  .text : {{ KEEP(*(.vectors)) *(.text*) *(.rodata*) . = ALIGN(4); }} > flash
-  .ARM.exidx : {{ *(.ARM.exidx*) }} > flash
-  _data_load = LOADADDR(.data);
-  .data : {{ _data = .; *(.data*) . = ALIGN(4); _data_end = .; }} > ram AT > flash
-  .bss (NOLOAD) : {{ _bss = .; *(.bss*) *(COMMON) . = ALIGN(4); _bss_end = .; }} > ram
-  _stack = ORIGIN(ram) + LENGTH(ram);
-  ASSERT(_bss_end + 1024 <= _stack, "no RAM is left for a stack")
-}}
-"""
-
-
-def _makefile(core: Core) -> str:
-    return f"""\
-CC = {COMPILER}
-CFLAGS = {" ".join((*core.flags, *OPTIONS))}
-
-firmware.elf: model.o startup.o main.o link.ld
-	$(CC) $(CFLAGS) {" ".join(LINK)} model.o startup.o main.o -lgcc -o $@
-
-model.o: model.h kernels.h
-
-run: firmware.elf
-	{EMULATOR} -M {core.board} -kernel firmware.elf {" ".join(QEMU)}
-
-.PHONY: run
-"""
 
 
 @located

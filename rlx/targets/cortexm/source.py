@@ -11,7 +11,7 @@ from rlx.base.frozen import frozen
 from rlx.targets.cortexm.features import Core
 from rlx.targets.integer.network import ArgMax, Layer, MaxPool, Network, Product
 
-__all__ = ["ALIGN", "Plan", "header", "plan", "source"]
+__all__ = ["ALIGN", "Plan", "header", "plan", "source", "weight_bytes"]
 
 Array = np.ndarray[Any, Any]
 
@@ -90,7 +90,7 @@ def header(network: Network, core: Core) -> str:
 #define MODEL_OUTPUT_BYTES {count * bits // 8}
 #define MODEL_OUTPUT_SCALE {float(np.float32(network.result_scale))!r}f
 #define MODEL_ARENA_BYTES {plan(network, core).arena_bytes}
-#define MODEL_WEIGHT_BYTES {_weight_bytes(network, core)}
+#define MODEL_WEIGHT_BYTES {weight_bytes(network, core)}
 
 /* Where the codes of an image go before each run: {rows} rows, {cols} columns, {channels} channels,
    each element rounded by MODEL_INPUT_SCALE to -128..127. A run overwrites them. */
@@ -168,7 +168,8 @@ def _arrays(layer: Layer, core: Core) -> dict[str, Array]:
     }  # fmt: skip
 
 
-def _weight_bytes(network: Network, core: Core) -> int:
+def weight_bytes(network: Network, core: Core) -> int:
+    """Bytes of all constants."""
     return sum(a.nbytes for layer in network.layers for a in _arrays(layer, core).values())
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from rlx.base.frozen import frozen
-from rlx.errors import DeviceError, did_you_mean
 from rlx.ir.builders import located
+from rlx.targets.preset import find_preset
 
-__all__ = ["DEFAULT", "PRESETS", "Fpga", "part_named"]
+__all__ = ["DEFAULT", "PRESETS", "Fpga", "part_named", "preset"]
 
 
 @frozen
@@ -39,13 +39,12 @@ PRESETS = {p.name: p for p in _PARTS} | {"ecp5": _PARTS[0], "ice40": _PARTS[2]}
 DEFAULT = "ecp5"
 
 
+def preset(name: str) -> Fpga:
+    """The part of a name; DeviceError for none."""
+    return find_preset(PRESETS, name, "FPGA", "networks")
+
+
 @located
 def part_named(name: str) -> Fpga:
     """The part of a name, with or without "fpga:"; DeviceError for none."""
-    own = name.removeprefix("fpga:") if name != "fpga" else DEFAULT
-    if own not in PRESETS:
-        raise DeviceError(
-            f"no FPGA is called {name!r}{did_you_mean(own, PRESETS)}; there are"
-            f" {', '.join(PRESETS)}"
-        )
-    return PRESETS[own]
+    return preset(name.removeprefix("fpga:") if name != "fpga" else DEFAULT)

@@ -15,7 +15,10 @@ __all__ = ["add_arguments", "run"]
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
     p.add_argument("graph", metavar="MODEL", help=MODEL)
-    p.add_argument("-o", dest="output", required=True, metavar="FILE", help="the artifact")
+    p.add_argument(
+        "-o", dest="output", required=True, metavar="FILE",
+        help="the artifact; for cortexm and fpga a folder, which is made",
+    )  # fmt: skip
     p.add_argument(
         "--target", "--device", action="append", metavar="TARGET",
         help="what to compile for, such as cpu:x86-64-v3, cuda:sm_90 or vulkan, which need not be"
@@ -35,6 +38,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Compile and write the file; what was made goes to stderr."""
     import rlx
+    from rlx.compiler.project import Project
 
     check_free(args.output, args.force)
     ranges = {name: size for name, size in args.dim if isinstance(size, tuple)}
@@ -45,6 +49,9 @@ def run(args: argparse.Namespace) -> int:
         precision=args.precision or "f32",
     )  # fmt: skip
     made.save(args.output)
+    if isinstance(made, Project):
+        print(f"{args.output}: {len(made.files)} files for {made.report}", file=sys.stderr)
+        return 0
     machines = ", ".join(dict.fromkeys(v.features for v in made.variants))
     if made.symbols:
         named = ", ".join(s.name for s in made.symbols)

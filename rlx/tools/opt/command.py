@@ -6,7 +6,7 @@ import os
 import sys
 from argparse import Namespace
 
-from rlx.errors import RlxError
+from rlx.errors import DeviceError, RlxError
 from rlx.tools.opt.codes import DONE, INTERNAL, INTERRUPTED, REFUSED, USAGE
 from rlx.tools.opt.flags import UsageError, read_flags
 
@@ -46,6 +46,10 @@ def _fail(message: str, code: int) -> int:
 
 
 def _transform(args: Namespace) -> int:
+    from rlx.targets import PROJECTS
+
+    if args.target.partition(":")[0] in PROJECTS:
+        return _project(args)
     from rlx.tools.opt.driver import Driver
 
     if args.trace is None:
@@ -54,6 +58,34 @@ def _transform(args: Namespace) -> int:
 
     with trace(args.trace):
         return Driver(args).run()
+
+
+def _project(args: Namespace) -> int:
+    """Print a file of the sources that a network of integers becomes."""
+    from rlx.targets import find_project
+    from rlx.text.files import decode
+    from rlx.text.read import parse_graph
+    from rlx.tools.opt.inputs import read_input
+    from rlx.tools.opt.output import write
+
+    try:
+        found = find_project(args.target)
+    except DeviceError as e:
+        raise UsageError(f"--target={args.target}: {e.message}") from None
+    assert found is not None
+    name, own, features = found
+    if args.emit not in own.STAGES:
+        raise UsageError(
+            f"target {name} has no stage {args.emit!r}; it has {', '.join(own.STAGES)}, of the hir"
+            " that rlx.save writes"
+        )
+    if args.passes or args.pass_pipeline is not None:
+        raise UsageError(f"target {name} takes the graph as it is: give no passes")
+    given = read_input(args.input)
+    text = decode(given, args.input) if isinstance(given, bytes) else given
+    _, files, _ = own.files(parse_graph(text, args.input), {}, features)
+    write(files[own.STAGES[args.emit]].encode(), args.output)
+    return DONE
 
 
 def _asks(args: Namespace) -> bool:
