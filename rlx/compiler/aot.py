@@ -90,7 +90,13 @@ def compile_artifact(
         key = (t.name, t.features.name)
         return find_or_compile(rewritten, key, chosen_options, lambda: t)[0]
 
-    first, *others = map(compiled, order)
+    whole = _together(order, [compiled(t) for t in order])
+    return packed(replace(whole, values=values))
+
+
+def _together(order: Sequence[Target], made: Sequence[Artifact]) -> Artifact:
+    """One artifact of those of targets in their order, with what their systems make ahead."""
+    first, *others = made
     variants = (*first.variants, *(v for other in others for v in other.variants))
     extras = {
         f"{v.features}/{name}": data
@@ -99,8 +105,7 @@ def compile_artifact(
         for code in v.objects.values()
         for name, data in t.system.ahead(code).items()
     }
-    whole = replace(first, variants=variants, values=values, extras={**first.extras, **extras})
-    return packed(whole)
+    return replace(first, variants=variants, extras={**first.extras, **extras})
 
 
 def _check_sizes(graph: Graph, target: Target) -> None:

@@ -64,8 +64,11 @@ class Stood:
             if code:
                 raise FaultError.at_site(p.sites, code, site)
         outputs = [(dtype(dt).numpy, shape) for _, dt, shape in p.outputs]
-        if p.target == "ane":  # models give no bools and no scalars
-            found = [a.astype(dt).reshape(s) for a, (dt, s) in zip(found, outputs, strict=True)]
+        if p.target == "ane":  # models give no bools, no scalars and nothing that is empty
+            rest = iter(found)
+            found = [
+                np.empty(s, dt) if 0 in s else next(rest).astype(dt).reshape(s) for dt, s in outputs
+            ]
         assert [(a.dtype, a.shape) for a in found] == outputs
         return found
 
@@ -173,7 +176,7 @@ def by_core_ml(code: bytes) -> Loaded:
     predict, inputs, outputs = driver.load(code)
 
     def run(arrays: Sequence[Array]) -> list[Array]:
-        given = dict(zip(inputs, map(driver.put, arrays), strict=True))
+        given = dict(zip(inputs, (driver.put(a) for a in arrays if a.size), strict=True))
         found = predict(given)
         return [found[name] for name in outputs]
 

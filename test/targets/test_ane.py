@@ -98,14 +98,30 @@ def test_what_core_ml_lacks_is_refused() -> None:
     wide.set_outputs([wide.input("x", [2], "f64").exp().sort(0)])
     with pytest.raises(UnsupportedError, match="f64: Core ML's programs compute with f16, f32"):
         rlx.compile_artifact(wide, "ane")
-    empty = rlx.Graph("empty")
-    empty.set_outputs([empty.input("x", [0, 2]).exp()])
-    with pytest.raises(UnsupportedError, match="does not run: an empty tensor"):
-        rlx.compile_artifact(empty, "ane")
-    part = rlx.Graph("part")
-    part.set_outputs([part.input("x", [3, 2]).narrow(0, 1, 0)])
-    with pytest.raises(UnsupportedError, match=r"mir.slice x 1 .*: an empty tensor"):
-        rlx.compile_artifact(part, "ane")
+
+
+@needs_coremltools
+def test_what_is_empty_is_neither_taken_nor_given() -> None:
+    """Core ML has no empty tensors: a program leaves them out, and what they are folded to is
+    known."""
+    from support.core_ml import predictor
+
+    g = rlx.Graph("parts")
+    x, none = g.input("x", [3, 2]), g.input("none", [0, 2])
+    flags = x.gt(0.0)
+    g.set_outputs([
+        none.exp(), g.concat([none, x], axis=0), none.sum(axes=0), x.narrow(0, 1, 0).transpose(),
+        none.softmax(axis=1), flags.gt(x.lt(0.5)), none.pad((1, 0), (1, 0)),
+    ])  # fmt: skip
+    feeds = {"x": np.arange(-2, 4, dtype="f4").reshape(3, 2), "none": np.zeros((0, 2), "f4")}
+    made = WholeBackend("ane", Wide(predictor)).load(g, {}, ())
+    for a, b in zip(made.run_slots(*feeds.values()), rlx.interpret(g, feeds), strict=True):
+        assert a.shape == b.shape
+        assert_close(a, b)
+    all_empty = rlx.Graph("empty")
+    all_empty.set_outputs([all_empty.input("x", [0, 2]).exp()])
+    made = WholeBackend("ane", Wide(predictor)).load(all_empty, {}, ())
+    assert made.run_slots(np.zeros((0, 2), "f4"))[0].shape == (0, 2)
 
 
 @needs_coremltools

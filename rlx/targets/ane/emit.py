@@ -25,6 +25,8 @@ STAGES = ("mil", "mlpackage")
 EXTRA = "pip install 'rlx[ane]'"
 RECORD = "error_record"
 """The output that says which fault a run had."""
+NOTHING = "nothing"
+"""The output, a 0, of a program that has no other: all of its results are empty."""
 
 
 def input_names(names: Sequence[str]) -> list[str]:
@@ -74,6 +76,7 @@ class Ane:
                 shape=shape or (1,), dtype=kind_of(i32 if dt is bool_ else dt)
             )
             for name, (_, dt, shape) in zip(names, asked.arguments, strict=True)
+            if 0 not in shape
         }
         program = mil.Program()
         opset = getattr(coremltools().target, self.features.system)
@@ -81,13 +84,17 @@ class Ane:
             k = Words(asked.kernels)
             args: list[Tensor] = []
             for name, (_, dt, shape) in zip(names, asked.arguments, strict=True):
+                if none := k.empty(dt, shape):
+                    args.append(none)
+                    continue
                 held = k.tensor(f.inputs[name], i32 if dt is bool_ else dt, shape)
                 args.append(k.compare("ne", held, 0) if dt is bool_ else held)
             outs = asked.walk(k, args)
             wanted = output_names(asked.outputs) + [RECORD] * (len(outs) - len(asked.outputs))
+            given = [(n, t) for n, t in zip(wanted, outs, strict=True) if 0 not in t.shape]
             f.set_outputs([
                 k.mb.identity(x=(k.converted(t, i32) if t.dtype is bool_ else t).handle, name=n)
-                for n, t in zip(wanted, outs, strict=True)
+                for n, t in given or [(NOTHING, k.literal(0, i32))]
             ])  # fmt: skip
         program.add_function("main", f)
         return program

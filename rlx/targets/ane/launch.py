@@ -77,8 +77,12 @@ class AneDriver:
     ) -> list[Array]:
         """The outputs of a model."""
         predict, names, given = loaded
-        found = predict(dict(zip(names, arguments, strict=True)))
+        held = [a for a in arguments if a.size]  # models take and give nothing that is empty
+        found = predict(dict(zip(names, held, strict=True)))
+        rest = iter(given)
         return [
-            np.asarray(found[name]).astype(DTYPES[dt].numpy).reshape(shape)
-            for name, (_, dt, shape) in zip(given, outputs, strict=True)
+            np.empty(shape, DTYPES[dt].numpy)
+            if 0 in shape
+            else np.asarray(found[next(rest)]).astype(DTYPES[dt].numpy).reshape(shape)
+            for _, dt, shape in outputs
         ]

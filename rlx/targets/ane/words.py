@@ -1,5 +1,6 @@
 """The words of MIL, by the builder of coremltools. A tensor without axes has one of one element
-there, as models take and give no scalars.
+there, as models take and give no scalars. An empty tensor, which Core ML has not, has no handle:
+no op is written of it, and models neither take nor give it.
 
 https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html
 """
@@ -89,13 +90,13 @@ class Words(Whole):
         """A tensor of a variable."""
         if len(shape) > MOST_AXES:
             raise Refused(f"a tensor of {len(shape)} axes, of which Core ML has {MOST_AXES}")
-        if 0 in shape:
-            raise Refused("an empty tensor, which Core ML has not")
         return Tensor(self, handle, dt, tuple(shape))
 
+    def empty(self, dt: DType, shape: Sequence[int]) -> Tensor | None:
+        """The tensor of a shape with no elements; None for another shape."""
+        return Tensor(self, None, dt, tuple(shape)) if 0 in shape else None
+
     def literal(self, value: Number, dt: DType, shape: tuple[int, ...] = ()) -> Tensor:
-        if 0 in shape:
-            raise Refused("an empty tensor, which Core ML has not")
         if dt is i32 and isinstance(value, int):
             value = int(np.asarray(value & 0xFFFFFFFF, np.uint32).view(np.int32))
         return self.array(np.full(shape or (1,), value, dt.numpy), dt, shape)
@@ -103,6 +104,8 @@ class Words(Whole):
     def array(self, a: Any, dt: DType, shape: tuple[int, ...] | None = None) -> Tensor:
         given = np.asarray(a, dt.numpy)
         shape = given.shape if shape is None else shape
+        if none := self.empty(dt, shape):
+            return none
         held = self.tensor(None, dt, shape)
         handle = self.mb.const(val=given.reshape(shape or (1,)))
         return Tensor(self, handle, held.dtype, held.shape)
@@ -112,6 +115,8 @@ class Words(Whole):
     def make(
         self, verb: str, operands: Sequence[Tensor], dt: DType, shape: tuple[int, ...]
     ) -> Tensor:
+        if none := self.empty(dt, shape):
+            return none
         of, x = operands[0].dtype, [t.handle for t in operands]
         if verb == "select":
             return self._select(operands, dt, shape)
@@ -119,6 +124,8 @@ class Words(Whole):
             return self._quotient(verb, operands[0], operands[1], shape)
         if verb == "eq" and of is bool_:
             return self.logical_not(self.make("ne", operands, dt, shape))
+        if of is bool_ and verb in ("lt", "le", "gt", "ge"):
+            return self.make(verb, [self.converted(t, i32) for t in operands], dt, shape)
         if verb == "neg":
             return operands[0] * -1
         if verb == "log":
@@ -158,6 +165,8 @@ class Words(Whole):
         return found if verb == "div" else a - found * b
 
     def converted(self, t: Tensor, dt: DType) -> Tensor:
+        if none := self.empty(dt, t.shape):
+            return none
         return self.tensor(self.mb.cast(x=t.handle, dtype=_NAMES[dt]), dt, t.shape)
 
     def bitcast(self, t: Tensor, dt: DType) -> Tensor:
@@ -168,17 +177,23 @@ class Words(Whole):
     # -- shapes ----------------------------------------------------------------------------
 
     def broadcast(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
-        held = self.tensor(None, t.dtype, shape)  # which refuses an empty one
+        if none := self.empty(t.dtype, shape):
+            return none
+        held = self.tensor(None, t.dtype, shape)
         repeats = [n if m == 1 else 1 for n, m in zip(shape, t.shape, strict=True)]
         return Tensor(self, self.mb.tile(x=t.handle, reps=repeats), t.dtype, held.shape)
 
     def reshaped(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
+        if none := self.empty(t.dtype, shape):
+            return none
         held = self.tensor(None, t.dtype, shape)
         handle = self.mb.reshape(x=t.handle, shape=list(shape) or [1])
         return Tensor(self, handle, t.dtype, held.shape)
 
     def transposed(self, t: Tensor, perm: Sequence[int]) -> Tensor:
         shape = [t.shape[p] for p in perm]
+        if none := self.empty(t.dtype, shape):
+            return none
         return self.tensor(self.mb.transpose(x=t.handle, perm=list(perm)), t.dtype, shape)
 
     def sliced(
@@ -186,6 +201,8 @@ class Words(Whole):
     ) -> Tensor:
         rows = zip(starts, ends, steps, strict=True)
         shape = [max(-(-(e - s) // step), 0) for s, e, step in rows]
+        if none := self.empty(t.dtype, shape):
+            return none
         held = self.tensor(None, t.dtype, shape)
         handle = self.mb.slice_by_index(
             x=t.handle, begin=list(starts), end=list(ends), stride=list(steps)
@@ -193,6 +210,8 @@ class Words(Whole):
         return Tensor(self, handle, t.dtype, held.shape)
 
     def flipped(self, t: Tensor, axes: Sequence[int]) -> Tensor:
+        if none := self.empty(t.dtype, t.shape):
+            return none
         if t.dtype is bool_:
             return self.compare("ne", self.flipped(self.converted(t, i32), axes), 0)
         return self.tensor(self.mb.reverse(x=t.handle, axes=list(axes)), t.dtype, t.shape)
@@ -210,6 +229,9 @@ class Words(Whole):
     def joined(self, parts: Sequence[Tensor], axis: int) -> Tensor:
         shape = list(parts[0].shape)
         shape[axis] = sum(p.shape[axis] for p in parts)
+        if none := self.empty(parts[0].dtype, shape):
+            return none
+        parts = [p for p in parts if 0 not in p.shape]
         if parts[0].dtype is bool_:
             numbers = self.joined([self.converted(p, i32) for p in parts], axis)
             return self.compare("ne", numbers, 0)
@@ -227,6 +249,8 @@ class Words(Whole):
         if t.dtype is bool_:
             return self.compare("ne", self.folded(verb, self.converted(t, i32), axes), 0)
         shape = [n for i, n in enumerate(t.shape) if i not in axes]
+        if none := self.empty(t.dtype, shape):
+            return none
         made = getattr(self.mb, _FOLDS[verb])(x=t.handle, axes=list(axes), keep_dims=True)
         held = Tensor(self, made, t.dtype, tuple(1 if i in axes else n for i, n in
                                                  enumerate(t.shape)))  # fmt: skip
