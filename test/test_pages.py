@@ -14,6 +14,7 @@ from urllib.parse import unquote
 import pytest
 
 import rlx
+from rlx.lowering.registry import PASSES
 from support.documents import ROOT
 
 DOCS = ROOT / "docs"
@@ -77,6 +78,20 @@ def test_the_files_that_are_named_are_there(path: Path) -> None:
     named = set(NAMED.findall(path.read_text(encoding="utf-8")))
     # NAME stands for one that the reader chooses.
     assert not [n for n in sorted(named) if "NAME" not in n and not (ROOT / n).exists()]
+
+
+def test_the_page_on_the_architecture_has_every_pass_in_order() -> None:
+    text = (DOCS / "architecture.md").read_text(encoding="utf-8")
+    steps = re.findall(r"^  │  ([a-z-]+) {2,}\S", text, re.MULTILINE)
+    assert steps == [*PASSES, "kernels", "load"]
+
+
+def test_the_glossary_is_sorted_and_names_files() -> None:
+    text = (DOCS / "glossary.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| (.+) \| (.+) \|$", text, re.MULTILINE)[1:]
+    terms = [term for term, _, _ in rows]
+    assert len(rows) > 40 and terms == sorted(terms)
+    assert [n for _, _, file in rows for n in NAMED.findall(file)] == [f[1:-1] for *_, f in rows]
 
 
 def test_the_page_on_the_tree_has_every_folder() -> None:

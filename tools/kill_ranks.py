@@ -28,6 +28,10 @@ import numpy as np
 
 import rlx
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test"))
+
+from support.processes import left
+
 EVERY, ROWS = 4, 16
 
 
@@ -80,19 +84,6 @@ def losses(folder: Path, rank: int) -> list[tuple[int, str]]:
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     whole = text[: text.rfind("\n") + 1].splitlines()
     return [(int(n), loss) for n, loss in (line.split() for line in whole)]
-
-
-def left(folder: Path) -> list[str]:
-    """The processes that still have to do with a folder."""
-    found: list[str] = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = entry.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in command and entry.parent.name != str(os.getpid()):
-            found.append(command.replace("\0", " "))
-    return found
 
 
 class Launched:

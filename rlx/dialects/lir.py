@@ -7,14 +7,13 @@ entries: ``@prologue``, whose launches say by ``lir.when`` which params they fol
 The arguments of both carry ``lir.role`` (arena, packed, error, param, input, output) and
 ``lir.name``.
 
-Four ops are our own. ``lir.view`` is a place in one of those memories. ``lir.test`` reads a bool
+Five ops are our own. ``lir.view`` is a place in one of those memories. ``lir.test`` reads a bool
 there; it stands right before the ``scf.if`` that it decides, or ends the first region of the
 ``scf.while`` (which may carry ``lir.limit``, the most rounds, and ``lir.site``, the fault site of
 one more). ``lir.count`` stands first in an ``scf.for`` and stores its round. An ``scf.for`` with
-``lir.reverse`` runs its rounds from the last to the first. A view inside may move with the rounds
-of the loops around it, by so many bytes each:
-
-``lir.collective`` is what the ranks along an axis of a mesh do together.
+``lir.reverse`` runs its rounds from the last to the first. ``lir.collective`` is what the ranks
+along an axis of a mesh do together. A view inside a loop may move with the rounds of the loops
+around it, by so many bytes each:
 
     %more = "lir.test"(%flag) : (memref<?xi8>) -> i1
     scf.if %more { func.call @add_0(...) ... }

@@ -5,7 +5,7 @@ A graph is pure: values never change, and its nodes are whatever the outputs rea
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import count
 from typing import Any, NamedTuple
 
@@ -362,16 +362,21 @@ def topological(outputs: Sequence[Value], stop: Keys = frozenset()) -> list[Op]:
 
     Values in ``stop`` are taken as leaves.
     """
+
+    def makers(values: Iterable[Value]) -> list[Op]:
+        return [v.op for v in values if v.op is not None and v not in stop]
+
+    return post_order(makers(outputs), lambda op: makers(op.present))
+
+
+def post_order(roots: Sequence[Op], needs: Callable[[Op], Iterable[Op]]) -> list[Op]:
+    """The nodes that ``roots`` reach, each behind those that it ``needs``."""
     order: list[Op] = []
     done: set[Op] = set()
-    stack = [v.op for v in reversed(outputs) if v.op is not None and v not in stop]
+    stack = [*reversed(roots)]
     while stack:
         op = stack[-1]
-        todo = (
-            [v.op for v in op.present if v.op is not None and v.op not in done and v not in stop]
-            if op not in done
-            else []
-        )
+        todo = [o for o in needs(op) if o not in done] if op not in done else []
         if todo:
             stack.extend(reversed(todo))
             continue

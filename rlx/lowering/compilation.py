@@ -142,8 +142,8 @@ class Record:
 
     @contextmanager
     def timed(self, stage: str) -> Generator[None]:
-        """Add the time of the block to ``seconds[stage]``, and trace it. GaveWayError where it is
-        not to begin (``rlx.base.giving_way``)."""
+        """Add the time of the block to ``seconds[stage]``, and trace it. GaveWayError if the block
+        must not begin (``rlx.base.giving_way``)."""
         checkpoint()
         start = Tick.now()
         try:

@@ -23,8 +23,8 @@ _dumped: Counter[str] = Counter()
 
 def dump_levels(graph: Graph, target: Target, options: Options) -> None:
     """Write the levels of a graph where RLX_IR_DUMP says, each as it is reached, so that those
-    before a failure are there. The graph is lowered for this alone, so that it is shown even where
-    a cache spares its compile. KnobError if it says no level, or nothing can be written there."""
+    before a failure are there. The graph is lowered once more for this, so that it is shown on a
+    cache hit too. KnobError if it says no level, or nothing can be written there."""
     said = knobs.ir_dump.get()
     if not said:
         return

@@ -1,4 +1,5 @@
-"""The functions of a module: by name, their ops counted, what marks arguments and outputs."""
+"""The functions of a module: by name, with counts of ops, attributes of arguments, names of
+outputs."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from rlx.lowering.pipeline import PIPELINE, STAGES, Observer, run_passes
 __all__ = ["level_of", "lower", "passes_between", "passes_to", "passes_to_whole"]
 
 _WHOLE = ("hir-to-mir", "legalize", "simplify")
-"""The passes before a whole program: the other system fuses and places by itself."""
+"""The passes before a whole-graph program: the other compiler fuses and plans memory itself."""
 
 
 def level_of(module: ir.Module) -> str:

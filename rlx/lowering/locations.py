@@ -1,8 +1,8 @@
-"""Places in a compile: numbers in the place of the user's files and lines.
+"""Locations during a compile: numbers instead of the user's files and lines.
 
-What a compile makes depends on the structure of the graph alone, so that graphs of one structure
-share it, wherever they were written. So ops are placed by their numbers as a graph is compiled; the
-files and lines of the graph at hand come in afterwards, in an artifact, a report or an error.
+A compile depends on the structure of a graph alone, so graphs of one structure share its result,
+wherever they were written. Ops are therefore located by number; the files and lines of the graph at
+hand are filled in afterwards, in an artifact, a report or an error.
 """
 
 from __future__ import annotations
@@ -63,7 +63,8 @@ class Places:
 
     @contextmanager
     def errors(self) -> Generator[None]:
-        """Nodes made in the block have no place of the user's, and errors that it raises do."""
+        """Inside the block, nodes are made without a location of the user's; errors that leave it
+        get one."""
         try:
             with located(WHOLE):
                 yield

@@ -35,7 +35,7 @@ class Pass(ABC):
 
 @frozen
 class RulePass(Pass):
-    """A pass made of rules, each of which improves a module and is right to leave out."""
+    """A pass made of rules. Each improves a module, which is right without it too."""
 
     rules: ClassVar[tuple[str, ...]]
     disable_rules: tuple[str, ...] = ()

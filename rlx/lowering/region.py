@@ -206,7 +206,7 @@ def users(v: ir.Value) -> list[ir.Operation]:
 
 
 def iter_users(v: ir.Value) -> Iterator[ir.Operation]:
-    """As ``users``, one by one: a value may have thousands, where the first few often tell."""
+    """As ``users``, lazily: a value may have thousands, of which the first few often decide."""
     return (use.owner.operation for use in v.uses)
 
 

@@ -190,13 +190,13 @@ class CpuBackend(Backend):
 
 
 class ArtifactBackend(Backend):
-    """A backend with what is to be run compiled already."""
+    """A backend that runs an artifact, which is compiled already."""
 
     def __init__(self, backend: Backend, artifact: Artifact) -> None:
         self.name, self.backend, self.artifact = backend.name, backend, artifact
 
     def load(self, graph: Graph, options: Mapping[str, Any], shared: Sequence[Any]) -> Executable:
-        """The artifact, whatever the graph, which has its signature alone."""
+        """The artifact; the graph has its signature alone, and is not looked at."""
         return self.backend.loaded(self.artifact)
 
     def variants(self, graph: Graph, options: Mapping[str, Any]) -> Any:

@@ -48,7 +48,7 @@ class _Worker:
         self.wait()
 
     def add(self, work: Work) -> bool:
-        """Do it after what there is to do; whether it will be."""
+        """Queue work behind what is queued. Returns whether it will be done."""
         with self._lock:
             if self._ended or (self._thread is None and not self._started()):
                 return False
@@ -99,7 +99,7 @@ class _Worker:
         return self._ended or not threading.main_thread().is_alive()
 
     def wait(self) -> None:
-        """Until all is done."""
+        """Wait until all is done."""
         while (thread := self._thread) is not None and thread.is_alive():
             thread.join()
 

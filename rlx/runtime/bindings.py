@@ -14,14 +14,14 @@ __all__ = ["LIMIT", "Bindings"]
 LIMIT = 64 << 20
 """Bytes that the bindings of one graph take at most, but for the last one."""
 OTHERS = 1 << 20
-"""What an executable counts that does not say what it takes: one of a backend from outside."""
+"""Bytes counted for an executable that does not tell its own, as one of a backend from outside."""
 
 Key: TypeAlias = tuple[int, ...]
 
 
 class Bindings:
-    """Executables by sizes. What was used longest ago goes where all would take too much. To be
-    used by one thread at a time."""
+    """Executables by sizes. The least recently used ones go where all would take too much. For one
+    thread at a time."""
 
     def __init__(self) -> None:
         self._kept: OrderedDict[Key, tuple[Executable, int]] = OrderedDict()

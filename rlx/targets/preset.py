@@ -5,11 +5,29 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import TypeVar
 
+from rlx.base.frozen import frozen
 from rlx.errors import DeviceError, did_you_mean
 
-__all__ = ["check_extras", "find_preset"]
+__all__ = ["Named", "check_extras", "find_preset"]
 
 F = TypeVar("F")
+
+
+@frozen
+class Named:
+    """Features of which the name says all."""
+
+    name: str
+
+    @property
+    def isa(self) -> str:
+        """The preset."""
+        return self.name
+
+    @property
+    def has(self) -> frozenset[str]:
+        """What code for it needs of a device: nothing beyond its name."""
+        return frozenset()
 
 
 def find_preset(presets: Mapping[str, F], name: str, kind: str, emitted: str) -> F:

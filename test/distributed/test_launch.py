@@ -17,6 +17,7 @@ import pytest
 import rlx
 from rlx.distributed.world import started_rank
 from rlx.tools.cli import main
+from support.processes import left
 
 HEAD = """
 import os, signal, sys, time
@@ -65,19 +66,6 @@ def launch(
         check=False,
     )
     return done.returncode, done.stdout, done.stderr, time.monotonic() - began
-
-
-def left(folder: Path) -> list[str]:
-    """The processes that still run a script of this folder."""
-    found: list[str] = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            command = entry.read_bytes().decode(errors="replace")
-        except OSError:
-            continue
-        if str(folder) in command:
-            found.append(command)
-    return found
 
 
 def test_ranks_are_processes_that_meet(tmp_path: Path) -> None:

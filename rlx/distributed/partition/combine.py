@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from rlx.base.dims import is_known
 from rlx.distributed.report import Exchange
-from rlx.ir.graph import topological
+from rlx.ir.graph import post_order, topological
 from rlx.ir.op import Op, located
 from rlx.ir.replay import cloned
 from rlx.ir.value import Value
@@ -90,21 +90,11 @@ def _count(v: Value) -> int:
 def _order(outputs: Sequence[Value], member: dict[Op, list[Moving]]) -> list[Op]:
     """The nodes, operands before users, where an op of a group stands after the operands of all of
     them."""
-    order: list[Op] = []
-    done: set[Op] = set()
-    stack = [v.op for v in reversed(outputs) if v.op is not None]
-    while stack:
-        op = stack[-1]
-        waits = [v.op for o in member.get(op, (op,)) for v in o.present if v.op is not None]
-        todo = [o for o in waits if o not in done] if op not in done else []
-        if todo:
-            stack.extend(reversed(todo))
-            continue
-        stack.pop()
-        if op not in done:
-            done.add(op)
-            order.append(op)
-    return order
+
+    def needs(op: Op) -> list[Op]:
+        return [v.op for o in member.get(op, (op,)) for v in o.present if v.op is not None]
+
+    return post_order([v.op for v in outputs if v.op is not None], needs)
 
 
 def _reduce(group: Sequence[Moving], env: dict[Value, Value], made: dict[Op, Exchange]) -> Exchange:

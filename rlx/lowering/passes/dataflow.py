@@ -1,4 +1,4 @@
-"""Who makes and who reads the values of a block, asked of MLIR once for all who look again."""
+"""Definitions and uses of the values of a block, read from MLIR once and kept."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
 """fuse: ops that one kernel can run become a ``mir.fused`` region.
 
-The patterns (``patterns``) are tried in their order, each in one sweep in program order. A region
-has as results what ops outside use; only where a pattern ``stores`` are these several.
-Whether a region is right for a kernel is the family's to say: growth (``growth``) asks its claim,
-and un-fusing is always inlining. A pattern whose family the target has no emitter for is left out.
+The patterns (``patterns``) are tried in their order, each in one sweep in program order. The
+results of a region are the values that ops outside use: several only if its pattern ``stores``. The
+family decides whether a kernel runs a region: growth (``grow``) asks its claim. Un-fusing is always
+inlining. A pattern whose family the target has no emitter for is left out.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from rlx.types import Shape
 __all__ = ["Fuse"]
 
 MOST_RESULTS = 8
-"""Results of a region: more streams than that to write to are slower than two kernels."""
+"""The most results of a region: a kernel that writes more streams is slower than two kernels."""
 
 LOOKS = 8
 """Users of a value that are asked whether they join."""
@@ -61,8 +61,8 @@ class Fuse(RulePass):
 
 
 class _Fuser:
-    """``stores`` says whether regions may have several results: not in the prologue, where each
-    value is made when it is asked for, and what is made there is kept."""
+    """``stores`` says whether regions may have several results. They may not in the prologue, whose
+    values are computed on demand and kept."""
 
     def __init__(
         self, block: ir.Block, compilation: Compilation, owner: Fuse, *, stores: bool
@@ -241,8 +241,8 @@ class _Fuser:
     # -- several results -------------------------------------------------------------------
 
     def take_stored(self, pattern: Pattern, group: Group) -> None:
-        """Pull in pointwise producers whose values others use too, and with each those that then
-        the group alone uses; and siblings, the pointwise users of values that are stored."""
+        """Pull in pointwise producers whose values others use too, each with the producers that
+        only the group then uses; then siblings, the pointwise users of values that are stored."""
 
         def precede(v: ir.Value) -> list[ir.Operation]:
             op = self.joins(pattern, group, v)
@@ -267,10 +267,11 @@ class _Fuser:
         onward: Callable[[ir.Operation], Iterable[ir.Value]],
         nearest: Callable[..., ir.Value],
     ) -> None:
-        """Let the ops ``near`` values join, with those that then the group alone uses, and so on
-        ``onward``. They are asked one by one, since it is more its place than its kind that keeps
-        one out, and only so many in vain; first at the values of the last or of the first place,
-        as ``nearest`` says, so that nothing waits for one that is still to be asked."""
+        """Let the ops ``near`` values join, each with the producers that only the group then uses,
+        and go on ``onward``. Ops are tried one by one, since one is refused for where it stands
+        more than for what it is; ``LOOKS`` refusals end the search. ``nearest`` picks the next
+        value, the last or the first in program order, so that no op depends on one that is yet to
+        be tried."""
         todo, asked, in_vain = set(start), set[ir.Value](), 0
         while todo and in_vain < LOOKS:
             v = nearest(todo, key=self.flow.at)
@@ -352,7 +353,7 @@ class _Fuser:
 
     def miss_users(self, pattern: Pattern, group: Group) -> None:
         """Report a value that is stored, and read again by a pointwise op that could follow at
-        once: one that waits for what is computed from the value in between is no loss."""
+        once. A user that also needs something computed from the value in between is no loss."""
         found = self.flow.readers(group.last.results[0])
         if any(is_pointwise(u) and self.could_follow(pattern, group, u) for u in found):
             names = ", ".join(sorted({u.name.split(".")[-1] for u in found}))
@@ -371,8 +372,8 @@ class _Fuser:
 
 
 def _weights(ops: list[ir.Operation]) -> dict[ir.Value, int]:
-    """How many pointwise ops, about, lead to a value. A region takes the smaller operands first: so
-    one that gets full is cut from few values, as a sum of products from the sum of the first."""
+    """Roughly how many pointwise ops lead to a value. A region takes operands with fewer ops first,
+    so that one that fills up is cut where few values cross: a long sum between its terms."""
     found: dict[ir.Value, int] = {}
     for op in ops:
         if is_pointwise(op) or op.name == Expand.name:

@@ -39,9 +39,9 @@ def gpu_program(
     sizes: Mapping[str, int] | None = None,
 ) -> GpuProgram:
     """The program of a schedule. ``symbols`` are the names that the kernels have in their code. If
-    the device ends loops after ``most_rounds``, kernels whose rounds depend on data tell of it.
-    That of a schedule of symbolic sizes has such sizes too; ``sizes`` are those at hand, by which
-    buffers of the arena are given memories.
+    the device ends loops after ``most_rounds``, kernels whose rounds depend on data record a fault
+    when they are cut. A schedule of symbolic sizes gives a program of symbolic sizes; ``sizes`` are
+    those at hand, for which the arena's buffers are given memories.
 
     Raises UnsupportedError for a kernel that the target's language cannot say.
     """
@@ -81,8 +81,8 @@ def gpu_program(
 def without_sizes(
     program: GpuProgram, guards: Sequence[Guard], symbols: Iterable[str]
 ) -> tuple[GpuProgram, SizeProgram]:
-    """A program of symbolic sizes with 0 in their places, and what makes them for the sizes of a
-    call (``GpuProgram.at``)."""
+    """A program with 0 for each symbolic size, and what computes them for the sizes of a call
+    (``GpuProgram.at``)."""
     signatures = (*program.inputs, *program.outputs)
     results = [m.nbytes for m in program.memories] + dims_of(signatures)
     later = steps_program(program.main, results, guards, symbols)
@@ -188,7 +188,7 @@ class _Builder:
         self.memories += [Memory(role, index + n, size) for n, size in enumerate(sizes)]
 
     def place(self, place: Place) -> Place:
-        """A place in the memory of a GPU, of which the buffers have memories of their own."""
+        """A place in the memories of a GPU, where every buffer has one of its own."""
         first, starts = self.bases[place.base]
         if isinstance(place.offset, SymDim):
             for name in self.planned.keys() & place.offset.symbols:
@@ -198,8 +198,8 @@ class _Builder:
         return Place(first + slot, place.offset - starts[slot], place.moves)
 
     def launch(self, step: Launch[Place]) -> Launch[Place]:
-        """A launch on a grid of groups. What it adds to the numbers and the buffers of the
-        schedule's are those that GPU kernels alone have."""
+        """A launch on a grid of work groups, with the further sizes and buffers that only GPU
+        kernels take."""
         number, given = self.kernels[step.kernel], iter(step.sizes)
         text, count = self.texts[number], step.grid[0]
         grid, places = groups(count, text.points), [self.place(p) for p in step.places]

@@ -211,7 +211,7 @@ def _bring(v: ir.Value, call: ir.Operation, known: dict[ir.Value, ir.Value]) -> 
 
 
 def _sweep(block: ir.Block) -> None:
-    """Remove what only the moved ops wanted."""
+    """Remove the ops that only the moved ops used."""
     for view in reversed(list(block.operations)):
         op = view.operation
         if is_mir(op) and len(op.results) and not any(users(r) for r in op.results):

@@ -1,4 +1,4 @@
-"""From a lir module to the schedule that it says, for what is given as text."""
+"""From a lir module to its schedule, for what is given as text."""
 
 from __future__ import annotations
 

@@ -11,8 +11,8 @@ from rlx.lowering.passes.dataflow import Dataflow
 __all__ = ["Extent"]
 
 EARLIER = 32
-"""Ops in front of which a region may be moved so that the readers of its results stand behind it:
-what is computed far too early is held for long."""
+"""How many ops a region may move up to stand before the readers of its results: what is computed
+far too early takes memory for long."""
 
 
 class Extent:

@@ -81,7 +81,8 @@ class _Driver:
         self.last: deque[str] = deque(maxlen=8)
 
     def run(self) -> None:
-        """Until nothing is left to look at; PassError where the rules do not come to an end."""
+        """Apply rules until nothing is left to look at; PassError where the rules do not come to an
+        end."""
         while self.pending:
             _, op = self.pending.popitem(last=False)
             if _explicit(op):
@@ -119,7 +120,7 @@ class _Driver:
             )
 
     def replace(self, op: ir.Operation, value: ir.Value) -> None:
-        """Put a value in the place of an op, and remove what only that op wanted."""
+        """Replace an op by a value, and remove what only that op used."""
         self.made(value)
         above = [op.results[0]]
         for _ in range(_reach()):

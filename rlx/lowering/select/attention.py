@@ -1,4 +1,4 @@
-"""Attention and its gradients: q, k, v read where they lie, results in the layout that reads on."""
+"""Attention and its gradients: q, k, v read in place, results in the layout that is read next."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def _single(region: Region, kind: type[Heads]) -> str | None:
 
 @frozen
 class _Call:
-    """What the kernels of attention and of its gradients are told alike.
+    """The arguments that the kernels of attention and of its gradients share.
 
     ``views`` are q, k, v and the mask if there is one; ``config`` has the first fields of the
     families' configs, and ``sizes`` what all calls say.

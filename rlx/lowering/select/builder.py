@@ -41,18 +41,18 @@ from rlx.types import TensorType, dtype, u64
 __all__ = ["Lowering"]
 
 DEEP = 64
-"""So many values of the prologue that wait for one another are planned in order, not by asking."""
+"""A longer chain of values of the prologue is planned from its start, not by recursion."""
 
 
 @dataclass
 class Lowering:
     """See the module docstring. ``in_prologue`` says which entry ``launch`` appends to.
 
-    ``destinations`` are the places where the caller of a function wants what it returns, for the
-    values that a kernel may write there at once. ``view_ops`` names the ops whose result may be a
-    view of their operand. ``dies`` says whether the op at hand may write its result over a value
-    that it reads. ``functions`` are the module's, and ``active`` the bodies in the midst of which
-    the lowering is. ``slots`` says for the memories of a GPU where the buffers in them begin.
+    ``destinations`` are the places where the caller of a function wants its results, for the values
+    that a kernel may write there directly. ``view_ops`` names the ops whose result may be a view of
+    their operand. ``dies`` says whether the op at hand may write its result over a value that it
+    reads. ``functions`` are the module's, and ``active`` the bodies in the midst of which the
+    lowering is. ``slots`` says for the memories of a GPU where the buffers in them begin.
     ``follows`` are the params that each launch of the prologue follows; ``clocks`` say when main
     runs each of its launches. ``depth`` is the number of loops of main that are open. ``for_text``
     says that lir text is wanted: steps and places have the layouts and locations that it shows.
@@ -119,7 +119,7 @@ class Lowering:
         return self.target.kernels.shared_space is not None
 
     def at(self, owner: ir.Operation | ir.Value) -> None:
-        """What is launched from here on is for this op or value."""
+        """Attribute what is launched from here on to this op or value."""
         self.location = place_of(owner)
         if self.for_text:
             self.trail = trail_of(owner.location)
@@ -155,8 +155,8 @@ class Lowering:
         return self.env[v]
 
     def _plan(self, v: ir.Value) -> None:
-        """Plan what computes a value of the prologue. Each op asks for its operands; where they
-        stand upon one another so deep that Python's stack would not do, the deepest go first."""
+        """Plan what computes a value of the prologue. Each op plans its operands by recursion; in a
+        chain too long for Python's stack, the first ops are planned first."""
         order = self._missing(v)
         for u in order if len(order) > DEEP else (v,):
             op = producer(u)
@@ -166,7 +166,8 @@ class Lowering:
                     self.lower_op(op)
 
     def _missing(self, v: ir.Value) -> list[ir.Value]:
-        """What the prologue has to compute for a value and has not, the value itself last."""
+        """The values that a value of the prologue needs and that are not planned yet, itself
+        last."""
         order: list[ir.Value] = []
         seen: set[ir.Value] = set()
         todo = [(v, False)]
@@ -254,8 +255,8 @@ class Lowering:
         return found
 
     def result_over(self, v: ir.Value, read: Sequence[tuple[ir.Value, View]]) -> View:
-        """The place for the result of a kernel that reads views of values element by element, each
-        before it writes the element: that of a value which nothing reads any more, if there is."""
+        """The place for the result of a kernel that reads an element of each view before it writes
+        that element: the place of an operand that is dead afterwards, if there is one."""
         t = from_type(v.type)
         if v not in self.destinations and not self.in_prologue:
             for value, view in read:
@@ -272,7 +273,7 @@ class Lowering:
         self.destinations.setdefault(self._made(v), place)
 
     def want_no_more(self, v: ir.Value) -> None:
-        """Take back what was wanted for a value that no kernel has made."""
+        """Withdraw the wanted place of a value that no kernel has made."""
         self.destinations.pop(self._made(v), None)
 
     def _made(self, v: ir.Value) -> ir.Value:
@@ -338,7 +339,7 @@ class Lowering:
             self.touch(*views)
 
     def touch(self, *views: View) -> None:
-        """Note that a step of main reads or writes what the views show."""
+        """Record that a step of main reads or writes the buffers of the views."""
         for v in views:
             if v.memory.role == "arena":
                 v.memory.touch(self._clock)

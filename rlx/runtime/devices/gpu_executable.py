@@ -150,9 +150,9 @@ class DeviceWeights:
 
     @contextmanager
     def turn(self) -> Generator[Held]:
-        """Alone, and with Ctrl-C let through between launches only: a driver could not go on from
-        the middle of its work. In a process that was forked off, what another thread held is held
-        for ever."""
+        """Exclusive use of the device. Ctrl-C is handled between launches only, since a driver
+        cannot resume half-done work. In a process that was forked off, what another thread held is
+        held for ever."""
         self.driver.check_process()
         with self.lock, held() as waiting:
             yield waiting

@@ -56,7 +56,7 @@ Chain = str | Sequence[str]
 class DeviceFallbackError(DeviceError):
     """Every device of a chain failed; ``attempts`` says of each why.
 
-    What to do: look at the first attempt; the device after it was only the way out.
+    Look at the first attempt: the devices after it were only fallbacks.
     """
 
     def __init__(self, attempts: Sequence[tuple[str, str]]) -> None:

@@ -5,30 +5,19 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from rlx.base.frozen import frozen
-from rlx.targets.preset import find_preset
+from rlx.targets.preset import Named, find_preset
 from rlx.types import DTYPES, DType
 
 __all__ = ["DEFAULT", "LACKS", "PRESETS", "AneFeatures", "best", "preset"]
 
 
 @frozen
-class AneFeatures:
+class AneFeatures(Named):
     """The least system that a package is for; ``wide`` says that it computes in f32, for which the
     engine has no units, and not in f16."""
 
-    name: str
     system: str
     wide: bool = False
-
-    @property
-    def isa(self) -> str:
-        """The preset."""
-        return self.name
-
-    @property
-    def has(self) -> frozenset[str]:
-        """What code for it needs of a device: nothing that is not in its name."""
-        return frozenset()
 
 
 PRESETS: Mapping[str, AneFeatures] = {

@@ -5,27 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from rlx.base.frozen import frozen
-from rlx.targets.preset import find_preset
+from rlx.targets.preset import Named, find_preset
 from rlx.types import DType, c128, f64
 
 __all__ = ["DEFAULT", "LACKS", "PRESETS", "MlxFeatures", "best", "preset"]
 
 
 @frozen
-class MlxFeatures:
+class MlxFeatures(Named):
     """A kind of MLX."""
-
-    name: str
-
-    @property
-    def isa(self) -> str:
-        """The preset."""
-        return self.name
-
-    @property
-    def has(self) -> frozenset[str]:
-        """What code for it needs of a device: nothing beyond MLX."""
-        return frozenset()
 
 
 DEFAULT = "mlx"

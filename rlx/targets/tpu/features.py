@@ -5,33 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from rlx.base.frozen import frozen
-from rlx.targets.preset import find_preset
+from rlx.targets.preset import Named, find_preset
 
 __all__ = ["DEFAULT", "PRESETS", "TpuFeatures", "best", "preset"]
 
 
 @frozen
-class TpuFeatures:
+class TpuFeatures(Named):
     """A generation of TPUs.
 
     ``topology`` is the least one of its kind by the name that libtpu knows, ``hbm_bytes`` the
     memory of a chip (Google Cloud's documentation, "TPU versions").
     """
 
-    name: str
     topology: str
     hbm_bytes: int
-
-    @property
-    def isa(self) -> str:
-        """The preset."""
-        return self.name
-
-    @property
-    def has(self) -> frozenset[str]:
-        """What code for it needs of a device: nothing, since a program is compiled by the device's
-        own compiler."""
-        return frozenset()
 
 
 _GIB = 1 << 30
