@@ -1,7 +1,8 @@
 """What a step of a sharded graph takes: compute by the roofline, collectives by latency and rate.
 
 A collective of n ranks sends messages of a latency each, and the bytes of the report at a rate: the
-model of Hockney, "The communication challenge for MPP" (1994). Reductions and gathers take log2 n
+model of Hockney, "The communication challenge for MPP" (1994). What is larger than a cache is sent
+at another rate. Reductions and gathers take log2 n
 rounds of messages, as by halving and doubling (Thakur, Rabenseifner and Gropp, "Optimization of
 Collective Communication Operations in MPICH", 2005); an exchange takes one for each other rank.
 """
@@ -9,8 +10,10 @@ Collective Communication Operations in MPICH", 2005); an exchange takes one for 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from math import ceil, isfinite, log2
+from math import ceil, inf, isfinite, log2
 from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
 
 from rlx.base.mesh import Mesh
 from rlx.base.units import bytes_text
@@ -19,7 +22,7 @@ from rlx.errors import GraphError, shown
 from rlx.ir.builders import located, public
 from rlx.ir.factors import Factors
 from rlx.ir.op import Op
-from rlx.ir.value import bytes_of
+from rlx.ir.value import Value, bytes_of
 
 if TYPE_CHECKING:
     from rlx.roofline import Roofline
@@ -30,22 +33,38 @@ __all__ = ["Cost", "Network", "cost", "fitted"]
 @public
 class Network:
     """What connects ranks: a message takes ``latency`` seconds, and a rank sends so many ``bytes``
-    a second. GraphError unless both are above 0."""
+    a second; of a collective what is beyond so many bytes it sends at another rate, where
+    ``beyond`` says both. GraphError unless all are above 0."""
 
-    def __init__(self, latency: float, bytes: float) -> None:
-        for what, number in (("latency", latency), ("bytes", bytes)):
+    def __init__(
+        self, latency: float, bytes: float, beyond: tuple[float, float] | None = None
+    ) -> None:
+        given = {"latency": latency, "bytes": bytes}
+        if beyond is not None:
+            if not isinstance(beyond, tuple) or len(beyond) != 2:
+                raise GraphError(f"Network: beyond is {shown(beyond)}, expected two numbers")
+            given |= zip(("beyond[0]", "beyond[1]"), beyond, strict=True)
+        for what, number in given.items():
             if isinstance(number, bool) or not isinstance(number, int | float):
                 raise GraphError(f"Network: {what} is {shown(number)}, expected a number")
             if not number > 0 or not isfinite(number):
                 raise GraphError(f"Network: {what} is {number}, expected a number above 0")
-        self.latency, self.bytes = float(latency), float(bytes)
+        self.latency, self.bytes, self.beyond = float(latency), float(bytes), beyond
 
     def seconds(self, op: str, sent: float, ranks: int) -> float:
         """What a collective takes in which each of the ranks sends so many bytes."""
-        return messages(op, ranks) * self.latency + sent / self.bytes
+        start = messages(op, ranks) * self.latency
+        if self.beyond is None or sent <= self.beyond[0]:
+            return start + sent / self.bytes
+        least, rate = self.beyond
+        return start + least / self.bytes + (sent - least) / rate
 
     def __repr__(self) -> str:
-        return f"Network({1e6 * self.latency:.3g} us, {self.bytes / 1e9:.3g} GB/s)"
+        said = f"{1e6 * self.latency:.3g} us, {self.bytes / 1e9:.3g} GB/s"
+        if self.beyond is not None:
+            least, rate = self.beyond
+            said += f", beyond {bytes_text(round(least))} {rate / 1e9:.3g} GB/s"
+        return f"Network({said})"
 
 
 def messages(op: str, ranks: int) -> int:
@@ -57,20 +76,39 @@ def messages(op: str, ranks: int) -> int:
 
 def fitted(points: Sequence[tuple[float, float]], ranks: int) -> Network:
     """The network by which all-reduces, of bytes that a rank sends and seconds, differ least from
-    what they take: by the squares of relative errors."""
+    what they take: by the squares of relative errors. With four points and more it has two rates,
+    which change at one of them."""
+    found = [_fit(points, ranks, None)]
+    for least, _ in sorted(points)[1:-1] if len(points) > 3 else ():
+        found.append(_fit(points, ranks, least))
+
+    def error(net: Network) -> float:
+        return sum((net.seconds("all_reduce", s, ranks) / t - 1) ** 2 for s, t in points)
+
+    return min(found, key=error)
+
+
+def _fit(points: Sequence[tuple[float, float]], ranks: int, least: float | None) -> Network:
+    """The same where the rate changes at so many bytes."""
     n = messages("all_reduce", ranks)
-    # a n / t + b s / t = 1 for the latency a and the seconds b of a byte.
-    rows = [(n / t, s / t) for s, t in points]
-    aa, ab, bb = (sum(p[i] * p[j] for p in rows) for i, j in ((0, 0), (0, 1), (1, 1)))
-    a, b = (sum(p[i] for p in rows) for i in (0, 1))
-    det = aa * bb - ab * ab
-    latency, byte = (a * bb - b * ab) / det, (b * aa - a * ab) / det
-    return Network(max(latency, 1e-9), 1 / max(byte, 1e-15))
+    end = inf if least is None else least
+    # n a + b min(s, end) + c (s - end) = t for the latency a, and b and c the seconds of a byte.
+    rows = np.array([[n, min(s, end), max(s - end, 0.0)] for s, _ in points])
+    rows = rows[:, : 2 if least is None else 3] / np.array([[t] for _, t in points])
+    scale = np.abs(rows).max(axis=0)
+    found = np.linalg.lstsq(rows / scale, np.ones(len(points)), rcond=None)[0] / scale
+    latency, byte, *more = (max(float(x), tiny) for x, tiny in zip(found, LEAST, strict=False))
+    return Network(latency, 1 / byte, (end, 1 / more[0]) if more else None)
+
+
+LEAST = (1e-9, 1e-15, 1e-15)
+"""A latency, and the seconds of a byte, that are as good as none."""
 
 
 class Cost(NamedTuple):
     """A step on a mesh: seconds of ``compute``, of collectives by axis (``exchange``), how many of
-    them there are, the bytes that a rank sends, and those of its params and inputs."""
+    them there are, the bytes that a rank sends, and those of its params and inputs. The collectives
+    along the axes ``beside`` run while ranks compute."""
 
     mesh: Mesh
     compute: float
@@ -78,11 +116,14 @@ class Cost(NamedTuple):
     collectives: int
     sent: int
     held: int
+    beside: tuple[str, ...] = ()
 
     @property
     def step(self) -> float:
-        """Seconds of a step: no collective runs beside a computation."""
-        return self.compute + sum(self.exchange.values())
+        """Seconds of a step: it waits for all collectives but those that run beside others, and
+        takes no less than those of each axis."""
+        waited = sum(s for axis, s in self.exchange.items() if axis not in self.beside)
+        return max(self.compute + waited, *self.exchange.values(), 0.0)
 
     @property
     def busy(self) -> float:
@@ -107,21 +148,31 @@ def _time(seconds: float) -> str:
 
 @located
 def cost(
-    sharded: Sharded, roofline: Roofline, networks: Mapping[str, Network] | Network, times: int = 1
+    sharded: Sharded,
+    roofline: Roofline,
+    networks: Mapping[str, Network] | Network,
+    times: int = 1,
+    *,
+    rates: Mapping[str, float] | None = None,
+    beside: Sequence[str] = (),
 ) -> Cost:
     """What a step of a graph takes on its mesh, ``times`` over, as for so many equal layers.
 
     ``networks`` is what connects the ranks along each axis, or all of them. A product takes as long
-    as its operations or its memory, whichever is longer; elementwise ops and those that move data
-    run with what is beside them; all others take their memory. Results are not joined. GraphError
-    for a graph with symbolic sizes, and for one of ``manual=True``, which has no report.
+    as its operations or its memory, whichever is longer; reductions, norms and the like take their
+    memory. Elementwise ops run together between these, and read and write what they have from or
+    make for them. ``rates`` are operations a second of ops by name where they are others, such as
+    ``{"attention": 3e14}``; the collectives along the axes ``beside`` run while ranks compute.
+    Results are not joined. GraphError for a graph with symbolic sizes, and for one of
+    ``manual=True``, which has no report; NameError for an axis that the mesh has not.
     """
     if not isinstance(sharded, Sharded) or sharded.report is None:
         raise GraphError("cost takes what rlx.shard gives without manual=True")
     if sharded.graph.symbols:
         listed = ", ".join(sorted(sharded.graph.symbols))
         raise GraphError(f"cost: the sizes {listed} are not known; bind them first")
-    mesh, exchange = sharded.mesh, dict[str, float]()
+    mesh, exchange, other = sharded.mesh, dict[str, float](), rates or {}
+    along = tuple([mesh[name].name for name in beside])
     for e in sharded.report.collectives:
         if not e.joins:
             network = networks if isinstance(networks, Network) else networks.get(e.axis)
@@ -129,18 +180,39 @@ def cost(
                 raise GraphError(f"cost: there is no Network for the axis {e.axis!r} of {mesh}")
             seconds = times * network.seconds(e.op, e.bytes, e.ranks)
             exchange[e.axis] = exchange.get(e.axis, 0.0) + seconds
-    compute = times * sum(_seconds(op, roofline) for op in sharded.graph.nodes())
+    nodes = sharded.graph.nodes()
+    compute = times * sum(_seconds(op, roofline, other) for op in nodes)
+    compute += times * _between(nodes, sharded.graph.outputs) / roofline.bytes
     held = times * bytes_of(sharded.graph.params) + bytes_of(sharded.graph.inputs)
     report = sharded.report
-    return Cost(mesh, compute, exchange, times * report.count, times * report.bytes, held)
+    return Cost(mesh, compute, exchange, times * report.count, times * report.bytes, held, along)
 
 
-def _seconds(op: Op, roofline: Roofline) -> float:
-    if op.pointwise or op.meets or not op.flops_per_element:
+def _elementwise(op: Op) -> bool:
+    """Whether it runs together with what is beside it, or moves nothing."""
+    return op.pointwise or op.meets or not op.flops_per_element
+
+
+def _seconds(op: Op, roofline: Roofline, rates: Mapping[str, float]) -> float:
+    if _elementwise(op):
         return 0.0
     work = op.cost()
     memory = work.bytes / roofline.bytes
     factors: Factors | None = op.factors() if hasattr(op, "factors") else None
     if factors is not None and factors.multiplies:
-        return max(work.flops / roofline.flops, memory)
+        return max(work.flops / rates.get(op.short, roofline.flops), memory)
     return memory
+
+
+def _between(nodes: Sequence[Op], outputs: Sequence[Value]) -> int:
+    """The bytes that elementwise ops read and write, where those that follow each other are one:
+    what they have from others, each once, and what others have from them."""
+    read, written = set[Value](), set[Value]()
+    made = {v for op in nodes if op.pointwise for v in op.results}
+    for op in nodes:
+        if op.pointwise:
+            read.update(v for v in op.present if v not in made)
+        elif not _elementwise(op):
+            written.update(v for v in op.present if v in made)
+    written.update(v for v in outputs if v in made)
+    return bytes_of([*read, *written])

@@ -25,7 +25,10 @@ from rlx.runtime.session import Session
 __all__ = ["Measured", "measured"]
 
 SIZES = (4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20)
-"""Bytes of the tensors."""
+"""Bytes of the tensors from whose times the network is fitted."""
+
+BETWEEN = (16 << 10, 256 << 10, 2 << 20, 8 << 20)
+"""Others, on which it is tried."""
 
 SMALL, MORE, LARGER = 1 << 20, 50, 5
 """Bytes below which one is repeated so many times as often, and how many times larger ones are."""
@@ -33,10 +36,11 @@ SMALL, MORE, LARGER = 1 << 20, 50, 5
 
 class Measured(NamedTuple):
     """The fastest all-reduces of so many ranks, in seconds by the bytes of the tensor, and the
-    network that fits them."""
+    network that fits them; ``between`` are times that it is not fitted to."""
 
     ranks: int
     seconds: dict[int, float]
+    between: dict[int, float]
 
     @property
     def network(self) -> Network:
@@ -51,16 +55,20 @@ class Measured(NamedTuple):
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         fit = self.network
-        seconds = {str(n): t for n, t in self.seconds.items()}
+        seconds, between = (
+            {str(n): t for n, t in times.items()} for times in (self.seconds, self.between)
+        )
         return {
-            "ranks": self.ranks, "seconds": seconds, "latency": fit.latency, "bytes": fit.bytes,
+            "ranks": self.ranks, "seconds": seconds, "between": between, "latency": fit.latency,
+            "bytes": fit.bytes, "beyond": fit.beyond,
         }  # fmt: skip
 
     def __str__(self) -> str:
         lines = [f"{self.ranks} ranks: {self.network}", "all_reduce    measured   predicted"]
-        for n, t in self.seconds.items():
+        for n, t in sorted([*self.seconds.items(), *self.between.items()]):
             said = f"{1e6 * t:9.1f} us {1e6 * self.predicted(n):8.1f} us"
-            lines.append(f"{bytes_text(n):>10} {said}")
+            off = f"{100 * (self.predicted(n) / t - 1):+6.0f} %"
+            lines.append(f"{bytes_text(n):>10} {said}{off if n in self.between else ''}")
         return "\n".join(lines)
 
 
@@ -74,7 +82,12 @@ def measured(ranks: int, repeat: int = 20) -> Measured:
         if status:
             raise RlxError(f"bench: the ranks ended with status {status}")
         found = json.loads(path.read_text(encoding="utf-8"))
-    return Measured(ranks, {int(n): t for n, t in found.items()})
+    return _of({int(n): t for n, t in found.items()}, ranks)
+
+
+def _of(found: dict[int, float], ranks: int) -> Measured:
+    fit, between = ({n: found[n] for n in sizes} for sizes in (SIZES, BETWEEN))
+    return Measured(ranks, fit, between)
 
 
 def _fastest(mesh: Mesh, size: int, repeat: int) -> float:
@@ -94,9 +107,9 @@ def main(ranks: int, repeat: int, path: str | None) -> None:
     """A rank of so many: the first of them writes what it measured, or prints it."""
     mesh = Mesh(data=ranks)
     rank = connect(mesh)
-    found = {size: _fastest(mesh, size, repeat) for size in SIZES}
+    found = {size: _fastest(mesh, size, repeat) for size in (*SIZES, *BETWEEN)}
     if rank == 0 and path is None:
-        print(Measured(ranks, found))
+        print(_of(found, ranks))
     elif rank == 0 and path is not None:
         Path(path).write_text(json.dumps(found), encoding="utf-8")
 

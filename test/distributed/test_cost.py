@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -36,7 +38,13 @@ def test_a_step_by_hand() -> None:
     sharded = rlx.shard(layer(), MESH, SPECS, out=P("data"))
     found = cost(sharded, ROOF, {"model": SLOW, "data": SLOW}, times=3)
     flops = 2 * 2 * 8 * 32 * 16  # two products of a rank
-    assert found.compute == pytest.approx(3 * flops / 1e9)
+    between = 2 * 8 * 16 * 4  # what relu reads of one and writes for the other
+    assert found.compute == pytest.approx(3 * (flops + between) / 1e9)
+    beside = cost(sharded, ROOF, SLOW, times=3, beside=["model"])
+    assert beside.step == beside.exchange["model"], "which is longer than all computing"
+    faster = cost(sharded, ROOF, SLOW, times=3, rates={"matmul": 2e9, "dot_general": 2e9})
+    memory = 2 * (8 * 32 + 32 * 16 + 8 * 16) * 4
+    assert faster.compute == pytest.approx(3 * (max(flops / 2, memory) + between) / 1e9)
     sent = 2 * 3 / 4 * 8 * 32 * 4  # of a ring of four
     assert found.sent == 3 * sent and found.collectives == 3
     assert found.exchange == {"model": pytest.approx(3 * (4 * 1e-3 + sent / 1e6))}
@@ -56,7 +64,13 @@ def test_a_network_that_made_the_points_is_found() -> None:
     points = [(float(n), made.seconds("all_reduce", n, 4)) for n in (1 << 12, 1 << 16, 1 << 24)]
     found = fitted(points, 4)
     assert found.latency == pytest.approx(2e-6) and found.bytes == pytest.approx(5e9)
-    measured = Measured(2, {4096: 2e-6, 1 << 20: 1e-4})
+    two = Network(2e-6, 5e9, (1 << 20, 1e9))
+    sizes = [float(1 << n) for n in (12, 16, 20, 22, 24)]
+    found = fitted([(n, two.seconds("all_reduce", n, 4)) for n in sizes], 4)
+    assert found.latency == pytest.approx(2e-6) and found.bytes == pytest.approx(5e9)
+    assert found.beyond == (1 << 20, pytest.approx(1e9))
+    assert repr(two) == "Network(2 us, 5 GB/s, beyond 1024 KiB 1 GB/s)"
+    measured = Measured(2, {4096: 2e-6, 1 << 20: 1e-4}, {1 << 16: 9e-6})
     assert measured.predicted(1 << 20) == pytest.approx(1e-4)
     assert "2 ranks" in str(measured)
 
@@ -64,6 +78,12 @@ def test_a_network_that_made_the_points_is_found() -> None:
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "latency": (lambda: Network(-1, 1e9), "latency is -1, expected a number above 0"),
     "bytes": (lambda: Network(1e-6, "9"), "bytes is '9', expected a number"),  # type: ignore[arg-type]
+    "beyond": (lambda: Network(1e-6, 1e9, (1e6, 0)), r"beyond\[1\] is 0, expected a number above"),
+    "one rate": (lambda: Network(1e-6, 1e9, (1e6,)), "beyond is .*, expected two numbers"),  # type: ignore[arg-type]
+    "beside": (
+        lambda: cost(rlx.shard(layer(), MESH, SPECS), ROOF, SLOW, beside=["pipe"]),
+        "the mesh has no axis 'pipe'",
+    ),
     "manual": (
         lambda: cost(rlx.shard(layer(), MESH, {}, manual=True), ROOF, SLOW),
         "without manual=True",
@@ -113,7 +133,8 @@ NET = ("--network", "data=1e-3,1e6")
 
 def test_the_command(run: Command) -> None:
     meshes = ("--mesh", "data=2", "--mesh", "data=64")
-    code, out, _ = run(*MODEL, *NET, "--grad", "--each", "n=4", *meshes, "--json")
+    broken = ("--network", "data=1e-3,1e6,1e9,1e5", "--beside", "data")
+    code, out, _ = run(*MODEL, *broken, "--grad", "--each", "n=4", *meshes, "--json")
     first, second = json.loads(out)
     assert code == 0 and first["mesh"] == {"data": 2} and second["mesh"] == {"data": 64}
     assert first["compute"] == second["compute"] and first["sent"] < second["sent"]
@@ -138,6 +159,14 @@ def test_wrong_command_lines(run: Command, case: str) -> None:
     assert code == 1 and message in err
 
 
+@pytest.mark.slow
+def test_published_runs() -> None:
+    """FSDP within 5 %, and more axes within 25 %."""
+    path = Path(__file__).resolve().parents[2] / "tools" / "published_runs.py"
+    done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
 def test_all_reduces_between_processes(run: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("rlx.distributed.measure.Launch.run", lambda self: 3)
     code, _, err = run("bench", "--comm", "2")
@@ -159,7 +188,8 @@ def test_an_axis_that_no_network_is_given_for_is_measured(
     run: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
-        "rlx.distributed.measure.measured", lambda ranks: Measured(ranks, {4096: 1.0, 8192: 2.0})
+        "rlx.distributed.measure.measured",
+        lambda ranks: Measured(ranks, {4096: 1.0, 8192: 2.0}, {}),
     )
     code, out, _ = run(*MODEL, "--grad", "--dim", "n=4", "--mesh", "data=2")
     assert code == 0 and "along 'data'" in out

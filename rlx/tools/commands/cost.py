@@ -50,8 +50,10 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument(
         "--network", action="append", default=[], metavar="AXIS=SECONDS,BYTES",
         help="latency, and bytes a second that a rank sends, along an axis; measured between two"
-        " processes here if not",
+        " processes here if not; two numbers more say beyond how many bytes the rate is another",
     )  # fmt: skip
+    p.add_argument("--beside", action="append", default=[], metavar="AXIS",
+                   help="an axis whose collectives run while ranks compute")  # fmt: skip
     p.add_argument("--report", action="store_true", help="every collective too")
     p.add_argument("--json", action="store_true", help="print plain data in place of a table")
 
@@ -72,7 +74,7 @@ def run(args: argparse.Namespace) -> int:
         sized = _sized(graph, mesh, specs, dict(args.each))
         whole, out = _gradients(sized, specs) if args.grad else (sized, [])
         sharded = shard(whole, mesh, specs, out=out)
-        found = cost(sharded, roofline, networks, args.times)
+        found = cost(sharded, roofline, networks, args.times, beside=args.beside)
         rows.append({**found._asdict(), "mesh": mesh.shape, "step": found.step})
         if not args.json:
             print(found)
@@ -151,12 +153,13 @@ def _networks(given: list[str], meshes: list[Mesh]) -> dict[str, Network]:
     for text in given:
         name, _, numbers = text.partition("=")
         try:
-            latency, rate = map(float, numbers.split(","))
+            latency, rate, *beyond = map(float, numbers.split(","))
+            least, slow = beyond or (0.0, 0.0)
         except ValueError:
             raise RlxError(
                 f"cost: found --network {text}, expected AXIS=SECONDS,BYTES as data=5e-6,12.5e9"
             ) from None
-        found[name] = Network(latency, rate)
+        found[name] = Network(latency, rate, (least, slow) if beyond else None)
     axes = {name for mesh in meshes for name in mesh.shape}
     unknown = set(found) - axes
     if unknown:
