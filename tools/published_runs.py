@@ -128,7 +128,7 @@ def pass_of(run: Run, rate: dict[str, float], *, backward: bool) -> Cost:
     networks = {"model": NODE, "data": NODE if run.data * run.tensor <= 8 else NETWORK}
     beside = ("data", "model") if run.asynchronous else ("data",)
     products = rate["bf16" if run.kind == "float8" else run.kind]
-    attention = dict.fromkeys(("attention", "attention_grad"), products)
+    attention = {"attention": products, "attention_grad": products}
     roofline = Roofline(rate[run.kind], MEMORY, 1)
     return cost(graph, roofline, networks, rates=attention, beside=beside)
 
