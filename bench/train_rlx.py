@@ -14,7 +14,7 @@ from rlx.ops.nn.attention import Attention
 from rlx.ops.nn.likelihood import SoftmaxCrossEntropy
 from rlx.ops.nn.normalization import LayerNorm
 
-__all__ = ["prepare_rlx", "step_graph"]
+__all__ = ["logits", "prepare_rlx", "step_graph"]
 
 
 def prepare_rlx(case: Case, threads: int) -> Callable[[], float]:
@@ -39,7 +39,7 @@ def step_graph(case: Case, region: Region = lambda block: block) -> rlx.Graph:
         for n, a in zip(("x", "labels"), case.data(), strict=True)
     )
     w = {n: g.input(n, list(a.shape)) for n, a in case.weights().items()}
-    losses = SoftmaxCrossEntropy.build(_logits(case, w, x, region), labels)
+    losses = SoftmaxCrossEntropy.build(logits(case, w, x, region), labels)
     loss = losses.mean()
     grads = rlx.autodiff.gradients(loss, list(w.values()))
     new = [v - d * LEARNING_RATE for v, d in zip(w.values(), grads, strict=True)]
@@ -47,7 +47,10 @@ def step_graph(case: Case, region: Region = lambda block: block) -> rlx.Graph:
     return g
 
 
-def _logits(case: Case, w: dict[str, Value], x: Value, region: Region) -> Value:
+def logits(
+    case: Case, w: dict[str, Value], x: Value, region: Region = lambda block: block
+) -> Value:
+    """What a model gives: a class for each text, or for each position."""
     if case.transformer is not None:
         return _transformer(case.transformer, w, x, region)
     if case.kind == "mlp":
