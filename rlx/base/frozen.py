@@ -2,8 +2,8 @@
 
 ``dataclasses`` compiles six functions for every frozen class, 0.35 ms: 50 ms of a process that
 compiles, which loads 150 of them, and a tenth of the imports of one that finds its graph compiled.
-Here one is compiled, the initialiser; the other methods are closures over the fields. ``fields``,
-``replace``, ``field`` and ``is_dataclass`` work as ever.
+Here one is compiled, the initialiser, once it is called; the other methods are closures over the
+fields. ``fields``, ``replace``, ``field`` and ``is_dataclass`` work as ever.
 """
 
 from __future__ import annotations
@@ -58,8 +58,21 @@ def _declared(cls: type[T], own: Mapping[str, Any]) -> tuple[type[T], Sequence[F
     for name, method in methods.items():
         if own.get(name) is None:
             _put(made, name, method)
-    _put(made, "__init__", _init(made, found))
+    setattr(made, "__init__", _Initialiser(made, found))  # noqa: B010 # else it is an error of types
     return made, found
+
+
+class _Initialiser:
+    """The ``__init__`` of a class until it is first asked for: most classes that a process loads it
+    makes nothing of."""
+
+    def __init__(self, cls: type, found: Sequence[Field[Any]]) -> None:
+        self._cls, self._found = cls, found
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        init: Any = _init(self._cls, self._found)
+        _put(self._cls, "__init__", init)
+        return init if instance is None else init.__get__(instance)
 
 
 def _put(cls: type, name: str, method: Callable[..., Any]) -> None:

@@ -81,6 +81,7 @@ def public(cls: C) -> C:
     sees to its arguments itself.
     """
     left = vars(cls).get("UNCHECKED", ())
+    _ = cls.__init__  # a dataclass compiles it when it is first asked for
     for name, found in list(vars(cls).items()):
         if name in left or (name.startswith("_") and name not in _SPECIAL):
             continue
