@@ -7,6 +7,7 @@
     python -m bench --device cuda --quick         on a GPU: families, peers and types of their own
     python -m bench report results.json           the tables of a run again
     python -m bench precision --help              products in fewer bits: speed and accuracy
+    python -m bench schemes --help                weights in packed blocks: the same of each scheme
 
 Every library has a process of its own, which is stopped while the others run. A round asks each in
 turn for the time of some calls; the tables have the least and the median over the rounds.
@@ -15,6 +16,7 @@ turn for the time of some calls; the tables have the least and the median over t
 from __future__ import annotations
 
 import argparse
+import importlib
 import os
 import signal
 import sys
@@ -39,10 +41,8 @@ def main(argv: list[str]) -> int:
     """Run what the command line says; 1 if RLX failed somewhere."""
     if argv[:1] == ["report"]:
         return report.main(argv[1:])
-    if argv[:1] == ["precision"]:  # which has accuracy in its table too
-        from bench import precision
-
-        return precision.main(argv[1:])
+    if argv and argv[0] in ("precision", "schemes"):  # which have accuracy in their tables too
+        return importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
     args = arguments(argv)
     options = options_of(args)
     if why := args.device and missing(args.device):

@@ -19,6 +19,7 @@ FAMILIES = {
     "products": "bench.families.products",
     "movement": "bench.families.movement",
     "conv": "bench.families.conv",
+    "conv_int8": "bench.families.conv_int8",
     "minilm": "bench.families.minilm",
     "bert": "bench.families.bert",
     "llama": "bench.families.llama",

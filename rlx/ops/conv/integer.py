@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.movement.slicing import Pad, Slice
 from rlx.ops.reduction.reduce import ReduceSum
 from rlx.ops.sugar import concat
-from rlx.types import TensorType, i8, i32, u8
+from rlx.types import TensorType, f32, i8, i32, u8
 
 __all__ = ["ConvInteger", "conv_integer"]
 
@@ -95,10 +96,10 @@ class ConvInteger(Correlation, name="mir.conv_integer"):
     def expand(self) -> Value:
         if not self.x.type.is_static or 0 in (*self.x.shape, *self.out.shape):
             return Conv(self.x.cast(to=i32), self.w.cast(to=i32), **self.attrs).out
-        padded = self._padded()
-        if self.groups == self.x.shape[1] == self.w.shape[0]:
-            return self._depthwise(padded)
-        return self._product(padded)
+        if by_floats(self.x, self.w, self.groups):
+            x, w = (v.cast(to=f32) for v in self.present)
+            return Conv(x, w, **self.attrs).out.cast(to=i32)
+        return self._product(self._padded())
 
     def _padded(self) -> Value:
         """x with its padding, and without what negative padding drops."""
@@ -118,11 +119,31 @@ class ConvInteger(Correlation, name="mir.conv_integer"):
         """For each tap what it reads, ``[N, C, windows]``."""
         counts = self.out.type.static_shape[2:]
         found: list[Value] = []
+        phases = self._phases(x) if max(self.stride) > 1 and max(self.windows.taps) > 1 else {}
         for tap in np.ndindex(*self.windows.taps):
             starts = [t * d for t, d in zip(tap, self.dilation, strict=True)]
             sizes = [*x.shape[:2], *counts]
-            found.append(Slice.build(x, [0, 0, *starts], sizes, [1, 1, *self.stride]))
+            if not phases:
+                found.append(Slice.build(x, [0, 0, *starts], sizes, [1, 1, *self.stride]))
+                continue
+            phase = tuple(s % step for s, step in zip(starts, self.stride, strict=True))
+            starts = [s // step for s, step in zip(starts, self.stride, strict=True)]
+            found.append(Slice.build(phases[phase], [0, 0, *starts], sizes))
         return found
+
+    def _phases(self, x: Value) -> dict[tuple[int, ...], Value]:
+        """x at every so many elements as the stride says, by the first ones. They are copied once:
+        taps then read rows as they lie."""
+        shape, each = x.type.static_shape, [*np.ndindex(*self.stride)]
+        sizes = [-(-d // step) for d, step in zip(shape[2:], self.stride, strict=True)]
+        whole = [s * step - d for s, step, d in zip(sizes, self.stride, shape[2:], strict=True)]
+        even = Pad.build(x, 0, [0, 0, *whole]) if any(whole) else x
+        parts = [
+            Slice.build(even, [0, 0, *phase], [*shape[:2], *sizes], [1, 1, *self.stride])
+            for phase in each
+        ]
+        both = concat(parts, axis=1)
+        return {phase: both.narrow(1, n * shape[1], shape[1]) for n, phase in enumerate(each)}
 
     def _product(self, x: Value) -> Value:
         n, outputs, *counts = self.out.type.static_shape
@@ -137,16 +158,6 @@ class ConvInteger(Correlation, name="mir.conv_integer"):
             weights = weights.reshape([outputs, channels * taps])
         out = MatMul(weights.cast(to=i32), windows.cast(to=i32)).out
         return out.reshape(self.out.shape)
-
-    def _depthwise(self, x: Value) -> Value:
-        total: Value | None = None
-        weights = self.w.reshape([self.groups, -1])
-        for i, seen in enumerate(self._taps(x)):
-            at = weights.narrow(1, i, 1).reshape([self.groups, *[1] * (x.rank - 2)])
-            part = seen.cast(to=i32) * at.cast(to=i32)
-            total = part if total is None else total + part
-        assert total is not None
-        return total
 
 
 def conv_integer(
@@ -168,6 +179,11 @@ def conv_integer(
         moved = x.cast(to=i32)
         moved = moved if x_zero is None else moved - x_zero.reshape([]).cast(to=i32)
         return Conv(moved, wide, steps, tuple(low), tuple(high), apart, groups).out
+    if by_floats(x, w, groups):
+        moved = x.cast(to=f32)
+        moved = moved if x_zero is None else moved - x_zero.reshape([]).cast(to=f32)
+        floats = w.cast(to=f32)
+        return Conv(moved, floats, steps, tuple(low), tuple(high), apart, groups).out.cast(to=i32)
     if x_zero is None:
         return ConvInteger(x, w, steps, tuple(low), tuple(high), apart, groups).out
     shift = x_zero.reshape([])
@@ -177,6 +193,14 @@ def conv_integer(
     out = ConvInteger(padded, w, steps, first, last, apart, groups).out
     sums = ReduceSum.build(w.cast(to=i32), axes=list(range(1, w.rank)))
     return out - along(sums * shift.cast(to=i32), w.rank - 2)
+
+
+def by_floats(x: Value, w: Value, groups: int) -> bool:
+    """Whether a convolution is depthwise, and f32 holds all its sums of integers of 8 bits less a
+    zero point: then floats are as exact as integers of 32 bits, which are slow to multiply."""
+    sizes = [d for d in w.shape[1:] if isinstance(d, int)]
+    few = len(sizes) == w.rank - 1 and math.prod(sizes) * 255 * 255 <= 1 << 24
+    return groups == x.shape[1] == w.shape[0] and few
 
 
 def along(v: Value, more: int) -> Value:
