@@ -3,6 +3,8 @@ whole graphs, from what ``support.graph_conformance`` found:
 
     python -m support.graph_conformance mlx mlx --cases full --out mlx.json
     python tools/graph_support.py mlx.json ...
+
+A run takes the place of the column of its target and stand; the others stay as the page has them.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ import re
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 PAGE = Path(__file__).resolve().parents[1] / "docs" / "graph_support.md"
 
@@ -35,42 +37,82 @@ the reason of that number.
 """
 
 
+class Column(NamedTuple):
+    """What a run found: its row of the first table, and of every op how many samples agree, how
+    many there are, and the reasons of those that are refused."""
+
+    row: str
+    cells: dict[str, tuple[int, int, tuple[str, ...]]]
+
+
+def column_of(run: dict[str, Any]) -> tuple[str, Column]:
+    """The column of a run, and its head."""
+    findings = run["findings"]
+    counts = Counter(f["verdict"] for f in findings)
+    wrong = sum(n for v, n in counts.items() if v not in ("agrees", "refused"))
+    numbers = (len(findings), counts["agrees"], counts["refused"], wrong)
+    row = (
+        f"| `{run['target']}` | {run['stand']} | {run['cases']} | {' | '.join(map(str, numbers))} |"
+    )
+    cells: dict[str, tuple[int, int, tuple[str, ...]]] = {}
+    for op in {f["op"] for f in findings}:
+        found = [f for f in findings if f["op"] == op]
+        good = sum(f["verdict"] == "agrees" for f in found)
+        said = (_reason(f["text"]) for f in found if f["verdict"] == "refused")
+        cells[op] = good, len(found), tuple(dict.fromkeys(said))
+    return f"{run['target']} ({run['stand']})", Column(row, cells)
+
+
+def _reason(text: str) -> str:
+    short = re.sub(r"^.*?does not run: ", "", text)
+    return re.sub(r" x \d+ \(first at [^)]*\)|; mir\..*", "", short)
+
+
+def columns_of(page: str) -> dict[str, Column]:
+    """The columns of a page that was written before."""
+    reasons = dict(re.findall(r"^(\d+)\. (.*)$", page, re.MULTILINE))
+    rows = re.findall(r"^\| `\S+` \| \S+ \| (?:turning|covering|full) \|.*$", page, re.MULTILINE)
+    found: dict[str, Column] = {}
+    for row in rows:
+        target, stand = (w.strip(" `") for w in row.split("|")[1:3])
+        found[f"{target} ({stand})"] = Column(row, {})
+    for line in re.findall(r"^\| `(?:hir|mir)\..*$", page, re.MULTILINE):
+        op, *cells = (w.strip() for w in line.strip("|").split("|"))
+        for column, cell in zip(found.values(), cells, strict=True):
+            numbers = [int(n) for n in re.findall(r"\d+", cell)]
+            if numbers:
+                good, total, *why = numbers if "/" in cell else [numbers[0], numbers[0]]
+                said = tuple(reasons[str(n)] for n in why)
+                column.cells[op.strip("`")] = good, total, said
+    return found
+
+
 def main(paths: list[str]) -> None:
     """Write the page."""
     runs = [json.loads(Path(p).read_text(encoding="utf-8")) for p in paths]
-    reasons: list[str] = []
+    columns = columns_of(PAGE.read_text("utf-8")) | dict(map(column_of, runs))
+    said = (r for c in columns.values() for op in sorted(c.cells) for r in c.cells[op][2])
+    reasons = list(dict.fromkeys(said))
     lines = ["| target | by | set | samples | agree | refused | wrong |", "|---" * 7 + "|"]
-    cells: dict[str, list[str]] = {}
-    for column, run in enumerate(runs):
-        counts = Counter(f["verdict"] for f in run["findings"])
-        wrong = sum(n for v, n in counts.items() if v not in ("agrees", "refused"))
-        row = (len(run["findings"]), counts["agrees"], counts["refused"], wrong)
-        numbers = " | ".join(map(str, row))
-        lines.append(f"| `{run['target']}` | {run['stand']} | {run['cases']} | {numbers} |")
-        for op in sorted({f["op"] for f in run["findings"]}):
-            found = [f for f in run["findings"] if f["op"] == op]
-            cells.setdefault(op, [""] * len(runs))[column] = _cell(found, reasons)
-    head = " | ".join(f"{run['target']} ({run['stand']})" for run in runs)
+    lines += [c.row for c in columns.values()]
     lines += ["", "## Reasons", ""]
     lines += [f"{n}. {reason}" for n, reason in enumerate(reasons, 1)]
-    lines += ["", "## Ops", "", f"| op | {head} |", "|---" * (1 + len(runs)) + "|"]
-    lines += [f"| `{op}` | {' | '.join(row)} |" for op, row in sorted(cells.items())]
+    head = "|---" * (1 + len(columns)) + "|"
+    lines += ["", "## Ops", "", f"| op | {' | '.join(columns)} |", head]
+    for op in sorted({op for c in columns.values() for op in c.cells}):
+        row = (_cell(c.cells.get(op), reasons) for c in columns.values())
+        lines.append(f"| `{op}` | {' | '.join(row)} |")
     PAGE.write_text(HEAD + "\n".join(lines) + "\n", encoding="utf-8")
 
 
-def _cell(found: list[dict[str, Any]], reasons: list[str]) -> str:
-    good = [f for f in found if f["verdict"] == "agrees"]
-    numbers: list[int] = []
-    for f in found:
-        if f["verdict"] == "refused":
-            reason = re.sub(r"^.*?does not run: ", "", f["text"])
-            reason = re.sub(r" x \d+ \(first at [^)]*\)|; mir\..*", "", reason)
-            if reason not in reasons:
-                reasons.append(reason)
-            numbers.append(reasons.index(reason) + 1)
-    if not numbers:
-        return str(len(good))
-    return f"{len(good)}/{len(found)} ({', '.join(map(str, sorted(set(numbers))))})"
+def _cell(found: tuple[int, int, tuple[str, ...]] | None, reasons: list[str]) -> str:
+    if found is None:
+        return ""
+    good, total, said = found
+    if not said:
+        return str(good)
+    numbers = sorted(reasons.index(r) + 1 for r in said)
+    return f"{good}/{total} ({', '.join(map(str, numbers))})"
 
 
 if __name__ == "__main__":
