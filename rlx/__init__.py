@@ -73,7 +73,7 @@ modules of ``NAMESPACES``, and the names of ``rlx.compat.names``."""
 NAMESPACES = (
     "autodiff", "bench", "cortexm", "distributed", "driver", "errors", "fpga", "ir", "knobs",
     "linalg", "macros", "models", "nn", "ops", "opt", "optim", "prelude", "quant", "random",
-    "sparse", "splat", "training", "xp",
+    "roofline", "sparse", "splat", "training", "xp",
 )  # fmt: skip
 """Modules that ``import rlx`` gives as well."""
 

@@ -21,6 +21,7 @@ from rlx import optim as optim
 from rlx import prelude as prelude
 from rlx import quant as quant
 from rlx import random as random
+from rlx import roofline as roofline
 from rlx import sparse as sparse
 from rlx import splat as splat
 from rlx import training as training

@@ -100,9 +100,11 @@ def _missing(owner: object, method: str) -> AttributeError:
     kind = type(owner).__name__
     if method.startswith("_"):
         return AttributeError(f"{kind} has no attribute {method!r}")
-    from rlx.ir.spellings import method_hint
+    from rlx.ir.spellings import OBJECTS, method_hint
     from rlx.ops import BUILDERS
 
+    if meant := OBJECTS.get(kind, {}).get(method):
+        return UnknownOpError(f"{kind} has no op or attribute {method!r}; write {meant}", caller())
     known = [*BUILDERS, *(n for n in dir(type(owner)) if not n.startswith("_"))]
     hint = method_hint(method, known, BUILDERS)
     return UnknownOpError(f"{kind} has no op or attribute {method!r}{hint}", caller())

@@ -8,10 +8,24 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
-__all__ = ["Location", "caller", "located"]
+__all__ = ["Location", "NamedLocation", "caller", "located"]
 
 Location = tuple[str, int]
 """A file and a line in it."""
+
+
+class NamedLocation(tuple[str, int]):
+    """A location with the name of the node there, in the model that was imported."""
+
+    name: str
+
+    @classmethod
+    def of(cls, location: Location, name: str) -> NamedLocation:
+        """The location of the node ``name``."""
+        made = cls(location)
+        made.name = name
+        return made
+
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/"
 _USER_SIDE = _PACKAGE + "models/"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, SupportsIndex, TypeVar, overload
+from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
 from rlx.errors import NameError, did_you_mean
 from rlx.ir.location import caller
@@ -37,6 +37,16 @@ class Results(list[T]):
                 caller(),
             )
         return super().__getitem__(self.names.index(key))
+
+    if not TYPE_CHECKING:  # it would hide misspelt names from type checkers
+
+        def __getattr__(self, name: str) -> object:
+            hint = (
+                f"; write results[{name!r}]"
+                if name in object.__getattribute__(self, "names")
+                else ""
+            )
+            raise AttributeError(f"Results has no attribute {name!r}{hint}", name=name, obj=self)
 
 
 def by_name(values: list[T], names: tuple[str, ...]) -> list[T]:

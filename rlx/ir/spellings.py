@@ -57,6 +57,51 @@ METHODS: dict[str, str] = {
 """Methods and attributes of tensors elsewhere, and what to write on a Value ``x`` of a graph
 ``g``."""
 
+OBJECTS: dict[str, dict[str, str]] = {
+    "Graph": {
+        **dict.fromkeys(("compile", "run", "eval", "forward"), "rlx.Session().compile(graph)"),
+        "save": "rlx.save(graph, path)", "export": "rlx.compile_artifact(graph).save(path)",
+        **dict.fromkeys(("add_input", "placeholder"), "g.input(name, shape)"),
+        **dict.fromkeys(("parameter", "variable", "weight"), "g.param(name, shape)"),
+        **dict.fromkeys(("output", "add_output", "set_output"), "g.set_outputs([y])"),
+        "grad": "rlx.grad(graph, wrt)",
+    },
+    "Session": {
+        "run": "compile(graph), and run(inputs) of what it gives",
+        "get_inputs": "graph.inputs of the rlx.Graph",
+        "get_outputs": "graph.outputs of the rlx.Graph",
+        "predict": "compile(graph), and run(inputs) of what it gives",
+    },
+    "CompiledGraph": {
+        **dict.fromkeys(("predict", "forward", "infer"), "run(inputs)"),
+        **dict.fromkeys(("save", "export"), "rlx.compile_artifact(graph).save(path)"),
+        **dict.fromkeys(
+            ("params", "parameters", "weights"), "graph.params, and set_param(name, array)"
+        ),
+        "inputs": "graph.inputs", "outputs": "graph.outputs",
+        **dict.fromkeys(("to", "cuda", "cpu"), "rlx.Session(device).compile(graph)"),
+    },
+}  # fmt: skip
+"""Attributes that objects elsewhere have, by the class here, and what to write."""
+
+_SESSION = {
+    "precision": "rlx.Session(precision=...)", "device": "rlx.Session(device)",
+    "target": "rlx.Session(device), or rlx.compile_artifact(graph, target)",
+    "threads": "rlx.Session(threads=...)", "dims": "graph.bind(...), or compile for all sizes",
+}  # fmt: skip
+
+
+def option_hint(name: str, known: Collection[str]) -> str:
+    """What to write in place of an option of ``compile``, as the end of a message."""
+    return f"; write {_SESSION[name]}" if name in _SESSION else did_you_mean(name, known)
+
+
+def attribute_hint(kind: str, name: str, known: Collection[str]) -> str:
+    """What to write in place of an attribute of an object, as the end of a message."""
+    found = OBJECTS.get(kind, {}).get(name)
+    return f"; write {found}" if found else did_you_mean(name, known, least=0.75)
+
+
 _COMPILE = "Session().compile(graph), of an rlx.Graph"
 _CONSTANT = "g.constant(value) of an rlx.Graph, or a NumPy array"
 
@@ -94,11 +139,13 @@ def method_hint(name: str, known: Collection[str], ops: Collection[str]) -> str:
 
 def function_hint(name: str, known: Collection[str]) -> str:
     """What to write in place of ``rlx.name``, as the end of a message."""
-    from rlx.ops import BUILDERS
+    from rlx.ops import BUILDERS, WITHOUT_VALUE
 
     if name in FUNCTIONS:
         wanted = FUNCTIONS[name]
         return f"; write {wanted if wanted.startswith('g.') else f'rlx.{wanted}'}"
+    if name in WITHOUT_VALUE:
+        return f"; ops are methods of graphs and values: g.{name}(...)"
     if name in BUILDERS:
         return f"; ops are methods of values and graphs: x.{name}(...), g.{name}(x, ...)"
     if name in METHODS:

@@ -16,8 +16,9 @@ from rlx.base.cached import cached_property
 from rlx.base.clock import Tick
 from rlx.base.frozen import frozen, record
 from rlx.base.giving_way import checkpoint
-from rlx.errors import GraphError, PassError, did_you_mean, unknown_option
+from rlx.errors import GraphError, PassError, did_you_mean
 from rlx.ir.builders import located, public
+from rlx.ir.spellings import option_hint
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
 from rlx.ops import OP_MODULES
 from rlx.tracing import span
@@ -116,7 +117,10 @@ class Options:
         known = [f.name for f in fields(Options)]
         for name in given:
             if name not in known:
-                raise unknown_option(name, known)
+                raise GraphError(
+                    f"no option is called {name!r}{option_hint(name, known)};"
+                    f" there are {', '.join(known)}"
+                )
         return Options(**given)
 
 

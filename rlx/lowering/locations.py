@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from rlx.errors import RlxError
 from rlx.ir.graph import Graph
+from rlx.ir.location import NamedLocation
 from rlx.ir.op import Location, Op, caller, located
 from rlx.ir.value import Value
 from rlx.lowering.report import FusionReport
@@ -42,6 +43,11 @@ class Places:
     def of(self, place: Location) -> Location:
         """The user's place for a number; any other place stays."""
         return self._places[place[1]] if place[0] == _FILE else place
+
+    def named(self, ops: str, place: Location) -> str:
+        """The ops of a launch with the node of an imported model that they come from."""
+        found = self.of(place)
+        return f"{ops} of {found.name}" if isinstance(found, NamedLocation) else ops
 
     def text(self, text: str) -> str:
         """A text in which places are named."""

@@ -41,8 +41,8 @@ class Embed:
         model = rlx.models.Embed.from_dir("all-MiniLM-L6-v2")
         vectors = model.encode(["a text", "another"])
 
-    A text's vector does not depend on the texts that it is encoded with: what a text is padded to
-    follows from its own length.
+    A text's vector does not depend on the texts that it is encoded with: texts of one length run
+    together, and what one is padded to, where that is done, follows from its own length.
     """
 
     def __init__(
@@ -54,16 +54,18 @@ class Embed:
         *,
         lower_case: bool = False,
         integers: str = "i64",
+        pads: bool = True,
     ) -> None:
         """``runner`` runs ``bert_encoder(config)``, which takes ``integers``; ``tokenizer`` is a
-        tokenizer.json."""
+        tokenizer.json. ``pads`` makes texts of few lengths, for a runner to which each new size
+        is dear; without it a run takes texts of one length, and no token is padding."""
         self.config = config
         self.max_tokens = max_tokens
         self._runner = runner
         self._integers = DTYPES[integers].numpy
         self._tokenizer_file = os.fspath(tokenizer)
         self._tokenizer: Any = None
-        self._lower_case = lower_case
+        self._lower_case, self._pads = lower_case, pads
 
     @classmethod
     def from_dir(
@@ -105,6 +107,7 @@ class Embed:
             max_tokens,
             lower_case=bool(limits.get("do_lower_case")),
             integers=integers,
+            pads=device != "cpu",  # one compile serves all sizes there
         )
 
     @property
@@ -188,8 +191,10 @@ class Embed:
         return [e.ids for e in self._tokenizer.encode_batch_fast(texts)]
 
     def _padded(self, tokens: int) -> int:
-        """The length that a text is padded to. It depends on nothing else, and few exist: steps
-        of 16 up to 64, then of 32."""
+        """The length that a text is run at. It depends on nothing else; where texts are padded,
+        few exist: steps of 16 up to 64, then of 32."""
+        if not self._pads:
+            return max(tokens, 1)
         step = 16 if tokens <= 64 else 32
         return min(-(-max(tokens, 1) // step) * step, self.max_tokens)
 
@@ -263,6 +268,9 @@ def encoder_graph(path: str | Path, *, integers: str = "i64") -> Graph:
 
 
 def _check_files(path: str, *names: str) -> None:
+    if not os.path.exists(path):
+        fetch = f"; fetch it: hf download {path} --local-dir FOLDER" if path.count("/") == 1 else ""
+        raise ModelError(f"there is no folder {path}, and RLX downloads nothing{fetch}")
     for name in names:
         if not os.path.isfile(os.path.join(path, name)):
             raise ModelError(f"{path} has no {name}; a model directory needs it")

@@ -39,7 +39,7 @@ def with_index(fault: FaultError, graph: Graph, given: Mapping[str, Any]) -> Fau
             graph = graph.bind(sizes)
         for node in graph.nodes():
             found = _again(node, arrays) if node.location == fault.location else None
-            if found is not None and found.message.startswith(fault.message):
+            if found is not None and (node.composite() or found.message.startswith(fault.message)):
                 return found
     except (RlxError, MemoryError):
         pass  # what failed is told as it was

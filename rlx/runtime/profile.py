@@ -215,9 +215,10 @@ def _grouped(times: Iterable[tuple[LaunchInfo, int, int]]) -> list[Row]:
 
 
 def _shown(at: str) -> str:
-    """A place as short as it can be clicked: from the current directory, if it is below that."""
+    """A place as short as it can be clicked: from the current directory, if it is below that; of an
+    installed library, from its name."""
     here = os.getcwd() + os.sep
-    return at.removeprefix(here)
+    return at.removeprefix(here).split("/site-packages/")[-1]
 
 
 def _share(part: float, whole: float) -> float:

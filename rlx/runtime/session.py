@@ -15,6 +15,7 @@ from rlx.ir.arrays import as_array, fixed, typed_array
 from rlx.ir.builders import located, public
 from rlx.ir.given import unknown
 from rlx.ir.graph import Graph, check_param
+from rlx.ir.hinted import Hinted
 from rlx.ir.op import caller
 from rlx.ir.pure import Uncopied
 from rlx.ir.results import by_name
@@ -55,7 +56,7 @@ Array = np.ndarray[Any, Any]
 
 
 @public
-class Session:
+class Session(Hinted):
     """Compiles graphs for one device.
 
     ``device`` is a device's name ("cpu") or another name of it ("vk"), in either case of letters;
@@ -207,7 +208,7 @@ class Session:
 
 
 @public
-class CompiledGraph(Uncopied):
+class CompiledGraph(Hinted, Uncopied):
     """A graph ready to run on its device. Safe to call from many threads at once.
 
     What was compiled stays as it was, whatever becomes of the graph that it was compiled from.

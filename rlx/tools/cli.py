@@ -44,6 +44,17 @@ COMMANDS = {
 """What each command does. Its module has ``add_arguments(parser)`` and ``run(args) -> int``, and is
 imported only when the command is called."""
 
+MEANT = {
+    **dict.fromkeys(("info", "show", "summary"), "inspect"),
+    **dict.fromkeys(("profile", "benchmark", "time"), "bench"),
+    **dict.fromkeys(("build", "convert"), "compile"),
+    **dict.fromkeys(("infer", "predict", "exec"), "run"),
+    **dict.fromkeys(("generate", "complete"), "chat"),
+    "version": "--version", "visualize": "view", "web": "export-web", "diff": "compare",
+    "encode": "embed", "quantise": "quantize",
+}  # fmt: skip
+"""What is meant by names that other tools have."""
+
 DESCRIPTION = """\
 RLX compiles machine-learning models and runs them.
 
@@ -79,7 +90,8 @@ def _parsed(argv: list[str]) -> argparse.Namespace:
     name = words[0] if words else ""
     p = parser([name])
     if name and name not in COMMANDS:
-        hint = did_you_mean(name, COMMANDS) or f"; there are {', '.join(COMMANDS)}"
+        hint = f"; write rlx {MEANT[name]}" if name in MEANT else did_you_mean(name, COMMANDS)
+        hint = hint or f"; there are {', '.join(COMMANDS)}"
         p.error(f"no command is called {name!r}{hint}")
     args, left = p.parse_known_args(argv)
     args.argv = argv

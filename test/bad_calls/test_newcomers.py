@@ -24,7 +24,7 @@ from rlx.errors import (
     ShapeError,
     UnknownOpError,
 )
-from rlx.ir.spellings import ARGUMENTS, FUNCTIONS, METHODS
+from rlx.ir.spellings import ARGUMENTS, FUNCTIONS, METHODS, OBJECTS
 from rlx.ops import BUILDERS
 from rlx.ops.control.bodies import MAX_DEPTH
 from rlx.types import DTYPES
@@ -55,6 +55,8 @@ SPELLINGS = [
     Bad(UnknownOpError, "'view'; write x.reshape", lambda x: x.view(3, 2)),
     Bad(UnknownOpError, "'relu_'; a Value never changes: write y = x.relu", lambda x: x.relu_()),
     Bad(UnknownOpError, "no op or attribute 'frobnicate'$", lambda x: x.frobnicate()),
+    Bad(UnknownOpError, r"'compile'; write rlx.Session\(\).compile", lambda x: x.graph.compile()),
+    Bad(UnknownOpError, r"'placeholder'; write g.input", lambda x: x.graph.placeholder("z", [2])),
     Bad(GraphError, "'dim'; did you mean 'axi?es'|'dim'; did you mean 'axis'", lambda x: x.sum(dim=1)),
     Bad(GraphError, "'dim'; did you mean 'axis'", lambda x: x.softmax(dim=-1)),
     Bad(GraphError, "takes a Graph or a function, found a Value", lambda x: rlx.grad(x, "x")),  # pyright: ignore
@@ -114,6 +116,11 @@ def test_every_name_that_is_suggested_is_there() -> None:
     for text in FUNCTIONS.values():
         if not text.startswith("g."):
             assert hasattr(rlx, re.match(r"\w+", text)[0]), text  # pyright: ignore
+    for kind, rows in OBJECTS.items():
+        assert not {n for n in rows if n in dir(getattr(rlx, kind))}
+        for text in rows.values():
+            for owner, name in re.findall(r"\b(g|graph|rlx)\.(\w+)", text):
+                assert hasattr(rlx if owner == "rlx" else x.graph, name), text
     assert not {*METHODS} & ({*BUILDERS} | {n for n in dir(rlx.Value) if not n.startswith("_")})
     assert not {n for n in FUNCTIONS if n in rlx.NAMES}
     assert all(ARGUMENTS.values())
@@ -139,7 +146,7 @@ def test_every_call_that_is_suggested_can_be_made() -> None:
     ("name", "says"),
     [
         ("compile", "write rlx.Session"), ("Grpah", "mean 'Graph'"),
-        ("relu", "ops are methods .* x.relu"), ("zeros", "ops are methods"), ("float32", "rlx.f32"),
+        ("relu", "ops are methods .* x.relu"), ("zeros", r"methods of graphs .* g.zeros\(\.\.\.\)$"), ("float32", "rlx.f32"),
         ("view", "on a Value x, write x.reshape"), ("tensor", "write g.constant"),
     ],
 )  # fmt: skip
@@ -149,6 +156,28 @@ def test_a_name_of_another_library(name: str, says: str, monkeypatch: pytest.Mon
         getattr(rlx, name)
     with pytest.raises(AttributeError, match="no attribute 'wibble'$"):
         rlx.wibble
+
+
+def test_an_attribute_of_another_library() -> None:
+    session = rlx.Session("cpu")
+    f = session.compile(graph())
+    results = f.run({"x": X, "y": X})
+    named = rlx.Graph("named")
+    named.set_outputs({"logits": named.input("x", [2, 3]).exp()})
+    names = session.compile(named).run({"x": X})
+    for wrong, says in (
+        (lambda: session.run(graph()), r"Session has no attribute 'run'; write compile"),
+        (lambda: session.complie(graph()), "did you mean 'compile'"),
+        (lambda: f.save("m.onnx"), "write rlx.compile_artifact"),
+        (lambda: f.wibble, "'wibble'$"),
+        (lambda: names.logits, r"write results\['logits'\]"),
+        (lambda: names.wibble, "'wibble'$"),
+    ):
+        with pytest.raises(AttributeError, match=says):
+            wrong()
+    assert not hasattr(results, "logits") and not hasattr(f, "__wibble__")
+    with pytest.raises(GraphError, match=r"'precision'; write rlx.Session\(precision"):
+        session.compile(graph(), precision="bf16")  # pyright: ignore
 
 
 def test_a_compiled_graph_is_called_like_a_function() -> None:
@@ -170,11 +199,15 @@ def test_a_compiled_graph_is_called_like_a_function() -> None:
 TABLE = np.ones((5, 3), np.float32)
 
 
-def labels_graph() -> rlx.Graph:
-    """A loss that takes of each row's three scores that of its label."""
+def labels_graph(whole: bool = False) -> rlx.Graph:
+    """A loss that takes of each row's three scores that of its label: by an op, if ``whole``."""
     g = rlx.Graph("labels")
     x, y = g.input("x", [4, 5]), g.input("y", [4], "i64")
-    scores = (x @ g.param("w", value=TABLE)).log_softmax(1)
+    scores = x @ g.param("w", value=TABLE)
+    if whole:
+        g.set_outputs(scores.softmax_cross_entropy(y).mean())
+        return g
+    scores = scores.log_softmax(1)
     g.set_outputs(-g.gather(scores, y.reshape([4, 1]), axis=1, batch_dims=1).mean())
     return g
 
@@ -196,6 +229,12 @@ def test_a_label_out_of_range_is_named(wrong: int, device: str) -> None:
     step = rlx.compile_training(labels_graph(), rlx.optim.SGD(0.1))
     with pytest.raises(FaultError, match=says):
         step(feeds)
+
+
+def test_a_label_of_a_composite_op_is_named() -> None:
+    step = rlx.compile_training(labels_graph(whole=True), rlx.optim.SGD(0.1))
+    with pytest.raises(FaultError, match=r"out of range for 3 classes: found 7, from 'y'"):
+        step({"x": np.ones((4, 5), np.float32), "y": np.array([0, 1, 7, 2])})
 
 
 def index_of(kind: str, g: rlx.Graph, v: rlx.Value) -> rlx.Value:

@@ -43,6 +43,12 @@ def test_weights_lie_in_the_memory_of_torch() -> None:
         assert not array.flags.writeable
 
 
+def test_nodes_are_placed_by_module_and_outside_of_rlx() -> None:
+    for node in rlx.from_torch(torch.nn.Sequential(mlp()), torch.randn(2, 8)).nodes():
+        assert node.location.name in {"0.0", "0.1", "0.2", "0.3"}
+        assert "/torch/nn/modules/" in node.location[0]
+
+
 def test_weights_that_are_tied_are_one_param() -> None:
     class Tied(torch.nn.Module):
         def __init__(self) -> None:

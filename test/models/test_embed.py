@@ -60,6 +60,12 @@ def test_padding_follows_from_a_texts_own_length(model: Embed) -> None:
     assert [model._padded(n) for n in lengths] == [16, 16, 32, 64, 96, 96, 100, 100]
 
 
+def test_texts_of_one_length_run_together_on_a_cpu(path: Path) -> None:
+    model = Embed.from_dir(path, device="cpu")
+    assert [model._padded(n) for n in (1, 17, 100)] == [1, 17, 100]
+    np.testing.assert_allclose(model.encode(TEXTS, batch_size=2), expected(), atol=2e-6)
+
+
 def test_few_shapes_are_run(path: Path) -> None:
     shapes = []
 

@@ -108,6 +108,26 @@ def test_common_kernels_are_told_by_their_ops():
     assert found.kernel.startswith("common")
 
 
+def test_launches_of_an_imported_model_have_the_names_of_its_nodes(tmp_path: Path):
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    two (float[4, 8] x, float[8, 6] w) => (float[6, 4] y) {
+        [first] h = MatMul (x, w)
+        r = Relu (h)
+        [last] y = Transpose <perm = [1, 0]> (r)
+    }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "two.onnx")
+    found = profile(rlx.from_onnx(tmp_path / "two.onnx"))
+    said = {(r.ops, Path(r.at).name) for r in found.rows}
+    assert said >= {("matmul+relu of first", "two.onnx:1"), ("output 0 of last", "two.onnx:3")}
+
+
+def test_copies_say_what_they_are_for():
+    g = rlx.Graph()
+    g.set_outputs(g.input("x", [8, 6]).transpose([1, 0]).cumsum(axis=-1).reshape([3, 16]))
+    assert {r.ops for r in profile(g).rows} == {"copy for cumsum", "cumsum", "output 0"}
+
+
 def test_rounds_of_a_loop_count_and_a_branch_that_is_not_taken_does_not():
     g = rlx.Graph()
     n, x = g.input("n", [], "i64"), g.input("x", [8, 8])

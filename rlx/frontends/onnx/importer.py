@@ -28,7 +28,7 @@ from rlx.frontends.onnx.files import Source
 from rlx.frontends.onnx.folding import fold
 from rlx.frontends.onnx.functions import bound, defaults, of_schema
 from rlx.frontends.onnx.missing import EXPANDED, Survey, opset_of, versions
-from rlx.frontends.onnx.node import Node, Result, domain_of, full_name, title
+from rlx.frontends.onnx.node import Node, Result, domain_of, full_name, label, title
 from rlx.frontends.onnx.rows import ROWS
 from rlx.frontends.onnx.scopes import (
     Context,
@@ -42,7 +42,7 @@ from rlx.frontends.onnx.tensors import array_of, dtype_of, tensor_type
 from rlx.ir.attrs import literal
 from rlx.ir.given import check_known
 from rlx.ir.graph import Graph
-from rlx.ir.location import located
+from rlx.ir.location import NamedLocation, located
 from rlx.ir.value import Value
 from rlx.types import TensorType
 
@@ -170,7 +170,7 @@ class Importer:
 
     def _node(self, proto: NodeProto, index: int, context: Context) -> dict[str, Edge]:
         proto = bound(without_absent(proto, context.scope), context.attributes)
-        place = (self.source.name, index + 1)
+        place = NamedLocation.of((self.source.name, index + 1), label(proto, index))
         try:
             with located(place):
                 results = self._results(proto, context)

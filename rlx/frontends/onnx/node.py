@@ -59,6 +59,12 @@ def title(proto: NodeProto, index: int) -> str:
     return f"{name} {proto.name!r}" if proto.name else f"{name} (node {index + 1})"
 
 
+def label(proto: NodeProto, index: int) -> str:
+    """How profiles call a node: by its name, or by the first output that has one."""
+    named = next((n for n in (proto.name, *proto.output) if n), "")
+    return named or f"node {index + 1}"
+
+
 class VariesError(UnsupportedError):
     """Elements that are needed now change from round to round of a loop."""
 

@@ -16,7 +16,7 @@ from rlx.frontends.torch.library import torch
 from rlx.frontends.torch.node import Node
 from rlx.frontends.torch.sizes import Sizes
 from rlx.frontends.torch.tensors import array_of, dtype_of
-from rlx.ir.location import Location, located
+from rlx.ir.location import Location, NamedLocation, located
 from rlx.ir.value import Value
 from rlx.types import Dim, DType, SymDim, TensorType
 
@@ -41,9 +41,19 @@ HANDLED = INLINED | {ORDERED}
 def place_of(node: Any) -> Location:
     """Where in the user's code a node comes from: the innermost line outside of torch."""
     found = re.findall(r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or "")
+    ours = str(Path(__file__).parents[2])
+    found = [f for f in found if not f[0].startswith(ours)]
     inside = str(Path(torch.__file__).parent)
     own = [f for f in found if not f[0].startswith(inside)] or found
-    return (own[-1][0], int(own[-1][1])) if own else ("<torch module>", 1)
+    place = (own[-1][0], int(own[-1][1])) if own else ("<torch module>", 1)
+    return NamedLocation.of(place, _module_of(node) or node.name)
+
+
+def _module_of(node: Any) -> str:
+    """The path of the innermost module that a node is of, such as ``layers.0.linear1``."""
+    modules = list((node.meta.get("nn_module_stack") or {}).values())
+    path = str(modules[-1][0]) if modules else ""
+    return path.removeprefix("L['self']").removeprefix(".")
 
 
 def type_of(t: Any, sizes: Sizes, what: str) -> TensorType:

@@ -136,7 +136,10 @@ class _Fuser:
             op = self.joins(pattern, group, v)
             return op if op is not None and self.only_used_by(op.results[0], group) else None
 
-        self.extend(pattern, group, self.operands(of), precedes, self.operands)
+        growth = self.extend(pattern, group, self.operands(of), precedes, self.operands)
+        for op, reason in growth.refused if pattern.users else ():
+            if not isinstance(reason, _Full | Several):
+                self.miss(pattern, op, reason)
         group.ops.sort(key=self.flow.of)
 
     def operands(self, op: ir.Operation) -> list[ir.Value]:

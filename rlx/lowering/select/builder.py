@@ -206,10 +206,20 @@ class Lowering:
         return found
 
     def copied(self, source: View) -> View:
-        """A dense copy of a view, in memory of its own."""
+        """A dense copy of a view, in memory of its own: for a kernel that reads no other."""
         target = self.fresh(source.dtype, source.shape)
-        self.copy(source, target)
+        with self.preparing("copy"):
+            self.copy(source, target)
         return target
+
+    @contextmanager
+    def preparing(self, what: str) -> Generator[None]:
+        """Launches in the block make something ready for the ops, and profiles name them so."""
+        before, self.ops = self.ops, f"{what} for {self.ops}"
+        try:
+            yield
+        finally:
+            self.ops = before
 
     def copy(self, source: View, target: View) -> None:
         """Launch a copy between two views of one shape. It moves bits: one kernel for every element

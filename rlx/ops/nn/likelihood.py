@@ -169,8 +169,11 @@ class SoftmaxCrossEntropy(Op, name="mir.softmax_cross_entropy"):
         counted = labels != self.ignore_index
         classes = np.where(counted, labels, 0).astype(np.int64)
         if ((classes < 0) | (classes >= logits.shape[-1])).any():
+            wrong = classes[(classes < 0) | (classes >= logits.shape[-1])].flat[0]
             raise FaultError(
-                f"softmax_cross_entropy: a label is out of range: {labels}", self.location
+                f"softmax_cross_entropy: a label is out of range for {logits.shape[-1]} classes:"
+                f" found {wrong}",
+                self.location,
             )
 
         def loss(v: Array) -> Array:

@@ -50,7 +50,8 @@ def placed(artifact: Artifact, places: Places) -> Artifact:
 
     def launch(info: LaunchInfo) -> LaunchInfo:
         ops, file, line, flops, moved = info
-        return (ops, *places.of((file, line)), flops, moved)
+        place = (file, line)
+        return (places.named(ops, place), *places.of(place), flops, moved)
 
     variants = tuple(
         v.with_facts(list(map(launch, v.launches)), places.sites(v.sites))

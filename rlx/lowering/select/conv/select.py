@@ -119,7 +119,8 @@ def _packed(
     packed = lowering.fresh(config.target, (conv.packed_size(shape, config.rows),))
     start = (taps - 1) * tap if mirrored else 0
     launch = conv_layout.blocks_launch(config, shape, strides, start)
-    lowering.launch("conv_layout", config, [found, packed], launch)
+    with lowering.preparing("weights"):
+        lowering.launch("conv_layout", config, [found, packed], launch)
     return packed
 
 

@@ -266,7 +266,9 @@ def _taps(lowering: Lowering, shape: ConvShape, layout: Planes) -> View:
     if offsets is not None:
         return lowering.literal(np.asarray(offsets))
     found = lowering.fresh(i64, (shape.taps,))
-    lowering.launch("conv_layout", TapsConfig(), [found], conv_layout.taps_launch(shape, layout))
+    launch = conv_layout.taps_launch(shape, layout)
+    with lowering.preparing("offsets"):
+        lowering.launch("conv_layout", TapsConfig(), [found], launch)
     return found
 
 
@@ -317,7 +319,8 @@ def _filled(
     z, y, x = triple(tuple(axes), 0)
     config = PlanesConfig.of(source.dtype, dt, shape, x)
     launch = conv_layout.planes_launch(config, shape, layout, (image, channel, (z, y, x)))
-    lowering.launch("conv_layout", config, [source, planes], launch)
+    with lowering.preparing("planes"):
+        lowering.launch("conv_layout", config, [source, planes], launch)
     return planes
 
 

@@ -237,7 +237,8 @@ def _packed_batch(
         config, lowering.target.kernels, k=g.k, n=g.n, row_stride=flat.strides[1],
         column_stride=flat.strides[2], batch=own, source_batch=flat.strides[0], packed_batch=each,
     )  # fmt: skip
-    lowering.launch("pack", config, [flat, packed], launch)
+    with lowering.preparing("pack"):
+        lowering.launch("pack", config, [flat, packed], launch)
     return packed, each if own == g.batch and own > 1 else 0
 
 
@@ -294,4 +295,5 @@ def _pack(
         config, lowering.target.kernels, k=k, n=n, row_stride=source.strides[0],
         column_stride=source.strides[1], column=column, fill=fill,
     )  # fmt: skip
-    lowering.launch("pack", config, [source, packed], launch)
+    with lowering.preparing("pack"):
+        lowering.launch("pack", config, [source, packed], launch)

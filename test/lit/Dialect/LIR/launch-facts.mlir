@@ -3,7 +3,7 @@
 
 // 2 x 4 x 8 x 16 for the product, 64 for the sum and 64 for the relu.
 // CHECK-LABEL: func.func @prologue
-// CHECK: @pack_{{[0-9]+}}{{.*}} lir.flops = 0 : i64, {{.*}}lir.ops = "matmul+expand+add+relu"
+// CHECK: @pack_{{[0-9]+}}{{.*}} lir.flops = 0 : i64, {{.*}}lir.ops = "pack for matmul+expand+add+relu"
 // CHECK-LABEL: func.func @main
 // CHECK: @contraction_{{[0-9]+}}{{.*}}lir.flops = 1152 : i64, {{.*}}lir.ops = "matmul+expand+add+relu"
 // CHECK: @rowwise_{{[0-9]+}}{{.*}}lir.bytes = 512 : i64, lir.flops = 320 : i64, {{.*}}lir.ops = "softmax"
