@@ -24,6 +24,7 @@ __all__ = [
     "Dim",
     "LimitError",
     "SymDim",
+    "TakesDims",
     "as_dim",
     "as_size",
     "as_sizes",
@@ -52,6 +53,13 @@ _LARGE = 1 << BITS
 
 class LimitError(ShapeError):
     """A dim would be too large an expression."""
+
+
+class TakesDims:
+    """A value of code that is being written, which takes dims as operands: its own operators say
+    what arithmetic of both is."""
+
+    __slots__ = ()
 
 
 class SymDim:
@@ -127,18 +135,18 @@ class SymDim:
     # -- arithmetic ------------------------------------------------------------------------
 
     def __add__(self, other: Dim) -> Dim:
-        if isinstance(other, float) and guards.deciding() is not None:
-            return _fraction(guards.size_of(self) + other)
+        if not isinstance(other, _DIMS):
+            return _outside(self, other, operator.add)
         terms = dict(self.terms)
         for m, c in _terms(other):
             terms[m] = terms.get(m, 0) + c
         return _simplify(terms)
 
     def __mul__(self, other: Dim) -> Dim:
-        if isinstance(other, float) and guards.deciding() is not None:
-            return _fraction(guards.size_of(self) * other)
         if type(other) is int:
             return self if other == 1 else _simplify({m: c * other for m, c in self.terms})
+        if not isinstance(other, _DIMS):
+            return _outside(self, other, operator.mul)
         terms: dict[Monomial, int] = {}
         factors = _terms(other)
         _bounded(terms=max(len(self.terms), len(factors)))
@@ -155,8 +163,8 @@ class SymDim:
         return self * -1
 
     def __sub__(self, other: Dim) -> Dim:
-        if isinstance(other, float) and guards.deciding() is not None:
-            return _fraction(guards.size_of(self) - float(other))
+        if not isinstance(other, _DIMS):
+            return _outside(self, other, operator.sub)
         terms = dict(self.terms)
         for m, c in _terms(other):
             terms[m] = terms.get(m, 0) - c
@@ -168,6 +176,8 @@ class SymDim:
     def __floordiv__(self, other: Dim) -> Dim:
         """The quotient, rounded down; ShapeError for a divisor of 0. ``exact_quotient`` is for
         what must come out even."""
+        if isinstance(other, TakesDims):
+            return NotImplemented
         return floor_div(self, _checked(other))
 
     def __rfloordiv__(self, other: int) -> Dim:
@@ -175,6 +185,8 @@ class SymDim:
 
     def __mod__(self, other: Dim) -> Dim:
         """What a division that is rounded down leaves; it is written by the quotient."""
+        if isinstance(other, TakesDims):
+            return NotImplemented
         return self - (self // other) * other
 
     def __rmod__(self, other: int) -> Dim:
@@ -199,15 +211,23 @@ class SymDim:
     # -- decisions -------------------------------------------------------------------------
 
     def __lt__(self, other: Dim) -> bool:
+        if isinstance(other, TakesDims):
+            return NotImplemented
         return not guards.at_least_zero(self - other, self)
 
     def __le__(self, other: Dim) -> bool:
+        if isinstance(other, TakesDims):
+            return NotImplemented
         return guards.at_least_zero(other - self, self)
 
     def __gt__(self, other: Dim) -> bool:
+        if isinstance(other, TakesDims):
+            return NotImplemented
         return not guards.at_least_zero(other - self, self)
 
     def __ge__(self, other: Dim) -> bool:
+        if isinstance(other, TakesDims):
+            return NotImplemented
         return guards.at_least_zero(self - other, self)
 
     def __bool__(self) -> bool:
@@ -250,11 +270,18 @@ class SymDim:
 Dim = int | SymDim
 D = TypeVar("D", int, Dim)
 """Functions of ints give ints."""
+_DIMS = (SymDim, int)
 
 
-def _fraction(number: float) -> Any:
-    """What arithmetic with a float gives; it is no dim any more."""
-    return number
+def _outside(d: SymDim, other: Any, op: Callable[[Any, Any], Any]) -> Any:
+    """Arithmetic with what is neither a dim nor an int: what it gives is no dim any more, but for
+    an integer of NumPy's."""
+    if isinstance(other, TakesDims):
+        return NotImplemented
+    if isinstance(other, float) and guards.deciding() is not None:
+        return op(guards.size_of(d), other)
+    number: Any = other
+    return op(d, _checked(number))
 
 
 def _parsed(text: str) -> Dim:

@@ -15,7 +15,7 @@ for all.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -55,6 +55,13 @@ class Guard:
             ">=": found >= self.number,
             "<=": found <= self.number,
         }[self.relation]
+
+    def ask(self, dims: Mapping[str, Dim]) -> bool:
+        """Ask whether it holds, of other dims for its symbols (see ``Deciding``)."""
+        d = self.dim.bind(dims)
+        if self.relation in ("==", "!="):
+            return (d == self.number) == (self.relation == "==")
+        return d >= self.number if self.relation == ">=" else d <= self.number
 
     def __str__(self) -> str:
         return f"{self.dim} {self.relation} {self.number}"
@@ -98,6 +105,19 @@ class Deciding:
             d = _dim_of(terms)
             found += [Guard(d, "!=", n) for n in sorted(numbers)]
         return tuple(found)
+
+    def assume(self, guards: Iterable[Guard]) -> Deciding:
+        """Take conditions for given: questions that they answer are no decisions."""
+        for g in guards:
+            key = g.dim.terms
+            if g.relation == "!=":
+                self._not.setdefault(key, set()).add(g.number)
+                continue
+            low, high = self._within.get(key, _EVERYTHING)
+            low = low if g.relation == "<=" else max(low, g.number)
+            high = high if g.relation == ">=" else min(high, g.number)
+            self._within[key] = low, high
+        return self
 
     def told(self, question: Callable[[], T], otherwise: T) -> T:
         """The answer to a question about dims, if ranges and guards alone give it."""
@@ -148,15 +168,31 @@ class Deciding:
     def size_of(self, d: SymDim) -> int:
         """The size of a dim, which is then the only one."""
         part, by, number = _normal(d)
+        low, high = self._interval(part)
+        if low == high:
+            return int(low) * by + number
+        self._decide()
         size = self._size(part)
-        if self._interval(part) != (size, size):
-            self._decide()
-            self._narrow(part, size, size)
+        self._narrow(part, size, size)
         return size * by + number
 
     def peek(self, d: SymDim) -> int:
         """The size of a dim, of which no guard tells: what is done by it must be right for any."""
         return self._size(d)
+
+    def within(self, d: SymDim) -> Interval:
+        """Between which numbers a dim is known to lie."""
+        part, by, number = _normal(d)
+        ends = [n * by + number for n in self._interval(part)]
+        return min(ends), max(ends)
+
+    def bit_length(self, d: SymDim) -> int:
+        """How many bits the size of a dim that is not below 0 has."""
+        self._decide()
+        bits = self._size(d).bit_length()
+        within = d >= (1 << bits >> 1) and d < 1 << bits
+        assert within, f"{d} is below 0"
+        return bits
 
     def _at_most(self, part: SymDim, number: int) -> bool:
         low, high = self._interval(part)
@@ -270,10 +306,11 @@ def at_hand(d: Dim) -> int:
 
 def bit_length(d: SymDim) -> int:
     """How many bits the size of a dim that is not below 0 has."""
-    bits = _decider(d).peek(d).bit_length()
-    within = d >= (1 << bits >> 1) and d < 1 << bits
-    assert within, f"{d} is below 0"
-    return bits
+    decider = _decider(d)
+    low, high = decider.within(d)
+    if 0 <= low <= high < math.inf and int(low).bit_length() == int(high).bit_length():
+        return int(low).bit_length()
+    return decider.bit_length(d)
 
 
 def _decider(d: SymDim) -> Deciding:

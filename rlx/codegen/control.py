@@ -260,7 +260,7 @@ class Control(Memory):
     ) -> None:
         """Call the function ``name`` of a CPU kernel with buffers and indices. The first call
         defines it, by ``body(*indices)``, which may use these buffers and registers, the literals
-        of the launch, and no others.
+        and the dims of the launch, and no others.
 
         It is for what needs many constants: no loop around it keeps them in registers.
         """
@@ -268,9 +268,9 @@ class Control(Memory):
             raise self._refuse("a GPU kernel is one function")
         if name not in self._functions:
             outside = self._lines, self._head, self._constants, self._rounded, self._depth
-            given = self._read, self._literals, self._spread
+            given = self._read, self._literals, self._spread, self._dims
             self._lines, self._head, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
-            self._read, self._literals, self._spread = set(), {}, {}
+            self._read, self._literals, self._spread, self._dims = set(), {}, {}, {}
             args = [self.reg(self.fresh(), INDEX) for _ in indices]
             body(*args)
             names = [*(a.name for a in args), *sorted(self._read)]
@@ -279,8 +279,9 @@ class Control(Memory):
             lines = [start, *self._head, *self._lines, "    return", "  }"]
             self._functions[name] = lines, self._read
             self._lines, self._head, self._constants, self._rounded, self._depth = outside
-            self._read, self._literals, self._spread = given
+            self._read, self._literals, self._spread, self._dims = given
         words = sorted(self._functions[name][1])
+        self._read.update(words)
         values = ", ".join([*(x.name for x in (*buffers, *indices)), *words])
         types = ", ".join([b.mlir for b in buffers] + ["index"] * (len(indices) + len(words)))
         self.line(f"func.call @{self.name}_{name}({values}) : ({types}) -> ()")

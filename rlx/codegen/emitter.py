@@ -7,6 +7,9 @@ from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, cast
 
+from rlx.base.dim_atoms import Atom, Call, Symbol
+from rlx.base.dim_bounds import least
+from rlx.base.dims import Dim, SymDim
 from rlx.codegen.complex import Complex, pair
 from rlx.codegen.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
 from rlx.errors import UnsupportedError
@@ -37,6 +40,9 @@ class Emitter:
         self._read: set[str] = set()
         self._literals: dict[tuple[int, DType], Reg] = {}
         self._spread: dict[tuple[str, int], Reg] = {}
+        # The sizes of symbolic dims by the symbols' names, and what was computed of them.
+        self._symbols: dict[str, Reg] = {}
+        self._dims: dict[SymDim, Reg] = {}
         self._count = 0
         self._depth = 2
         self._functions: dict[str, tuple[list[str], set[str]]] = {}
@@ -91,8 +97,12 @@ class Emitter:
         """A constant of the index type."""
         return self.const(value, INDEX)
 
-    def const(self, value: Number, dt: DType, lanes: int = 0) -> Reg:
-        """A constant, splat over ``lanes``. TypeError for a fraction as an integer."""
+    def const(self, value: Number | SymDim, dt: DType, lanes: int = 0) -> Reg:
+        """A constant, splat over ``lanes``; a dim is computed from the sizes of its symbols.
+        TypeError for a fraction as an integer."""
+        if isinstance(value, SymDim):
+            x = self.cast(self._dim(value), dt)
+            return self.splat(x, lanes) if lanes else x
         if dt.is_complex:
             part = dt.part
             return pair(self.const(value.real, part, lanes), self.const(value.imag, part, lanes))
@@ -226,6 +236,47 @@ class Emitter:
 
     def _index_word(self, name: str) -> Reg:
         return self.op(f"arith.index_cast {name} : index to i64", i64, 0)
+
+    # -- dims ------------------------------------------------------------------------------
+
+    def _dim(self, d: Dim) -> Reg:
+        """A dim as an index, which is computed once, at the top of the function."""
+        if not isinstance(d, SymDim):
+            return self.index(d)
+        if d not in self._dims:
+            with self.at_top():
+                self._dims[d] = self._computed(d)
+        return self._dims[d]
+
+    def _computed(self, d: SymDim) -> Reg:
+        total: Reg | None = None
+        for atoms, factor in d.terms:
+            part = None if factor == 1 and atoms else self.index(factor)
+            for atom in atoms:
+                x = self._atom(atom)
+                part = x if part is None else part * x
+            assert part is not None
+            total = part if total is None else total + part
+        assert total is not None, "a dim has terms"
+        return total
+
+    def _atom(self, atom: Atom) -> Reg:
+        if isinstance(atom, Symbol):
+            found = self._symbols[atom.name]
+            self._read.add(found.name)
+            return found
+        assert isinstance(atom, Call), "an atom is a symbol or a call"
+        first, *rest = map(self._dim, atom.args)
+        if atom.kind != "//":
+            for x in rest:
+                first = getattr(self.kernel, f"{atom.kind}imum")(first, x)
+            return first
+        # Divisions of indices are unsigned; of a number below 0 it is ~(~x // n).
+        found = first // rest[0]
+        if least(atom.args[0]) >= 0:
+            return found
+        below = ((first ^ -1) // rest[0]) ^ -1
+        return self.kernel.select(first < 0, below, found)
 
     # -- conversions -----------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from rlx.base.guards import prefers
 from rlx.codegen.builder import Kernel
 from rlx.codegen.reg import Buffer, Number, Reg
 from rlx.types import DType
@@ -32,7 +33,8 @@ def padded(columns: int, dt: DType) -> int:
     pages, which would put all of a column into few sets of a cache."""
     line = LINE_BYTES // dt.bytes
     stride = -(-(columns + line - 1) // line) * line
-    return stride + line if stride * dt.bytes % PAGE_BYTES == 0 else stride
+    pages = prefers(lambda: stride * dt.bytes % PAGE_BYTES == 0, otherwise=False)
+    return stride + line if pages else stride
 
 
 class Matrix:

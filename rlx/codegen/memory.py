@@ -64,6 +64,10 @@ class Memory(Arithmetic):
         self._sizes.append(r)
         return r
 
+    def symbols(self, names: Iterable[str]) -> None:
+        """Declare the sizes of symbols, by which the kernel computes dims."""
+        self._symbols.update((name, self.size(name)) for name in names)
+
     def _form(self, dt: DType) -> DType:
         """What an element is in memory. A bf16 is an integer: of masked ones LLVM makes calls of a
         library, and SPIR-V has no such type without an extension."""
@@ -93,6 +97,7 @@ class Memory(Arithmetic):
     def stack(self, dt: DType, count: int) -> Buffer:
         """A small array on the stack, 64-byte aligned."""
         space = f", {self.target.stack_space}" if self.target.stack_space else ""
+        count = int(count)
         items = 2 * count if dt.is_complex else count
         kind = f"memref<{items}x{self._element(dt)}{space}>"
         name = self.fresh()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from rlx.base.dims import TakesDims
 from rlx.types import DType
 
 if TYPE_CHECKING:
@@ -36,11 +37,11 @@ def mlir_type(dt: DType, lanes: int) -> str:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Reg:
+class Reg(TakesDims):
     """An SSA value of a kernel: a scalar (``lanes == 0``) or a vector.
 
-    Operators emit instructions; a Python number takes the register's type, and a scalar operand
-    is broadcast to the lanes of the other.
+    Operators emit instructions; a Python number or a dim takes the register's type, and a scalar
+    operand is broadcast to the lanes of the other.
     """
 
     k: Kernel
@@ -82,6 +83,12 @@ class Reg:
 
     def __mod__(self, o: Reg | Number) -> Reg:
         return self.k.arith("rem", self, o)
+
+    def __rfloordiv__(self, o: Number) -> Reg:
+        return self.k.arith("div", o, self)
+
+    def __rmod__(self, o: Number) -> Reg:
+        return self.k.arith("rem", o, self)
 
     def __and__(self, o: Reg | Number) -> Reg:
         return self.k.arith("and", self, o)

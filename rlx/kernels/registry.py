@@ -32,6 +32,7 @@ class FamilyRow:
     takes. ``selector`` is a module in ``rlx.lowering.select`` and a name in it; a family without
     one is launched by the selectors of others. ``frames`` are the kinds of targets whose ops it is
     asked for. A launch brings the literals of the kernel as scalars unless ``literals`` is False.
+    Configs of a ``symbolic`` family may have symbolic dims, of which a launch brings the sizes.
     The kernels of a ``joint`` family write the results of several ops of a region. ``overwrites``
     says when a result may take the memory of an operand that nothing else needs: "elements", if it
     is read element by element; "epilogue", if the epilogue alone reads it; "parts", if the kernel
@@ -43,6 +44,7 @@ class FamilyRow:
     selector: str = ""
     frames: tuple[Frame, ...] = ()
     literals: bool = True
+    symbolic: bool = False
     joint: bool = False
     overwrites: Literal["", "elements", "epilogue", "parts"] = ""
 
@@ -87,7 +89,7 @@ _ROWS = (
     FamilyRow("reduce", "reduce.emit", "reduce.select:SELECTOR", _ALL),
     FamilyRow("argreduce", "reduce.argreduce", "reduce.argreduce:SELECTOR", _CPU),
     FamilyRow("pool", "conv.pool", "conv.pool:SELECTOR", _CPU),
-    FamilyRow("common", "fallback.emit", "fallback.select:SELECTOR"),
+    FamilyRow("common", "fallback.emit", "fallback.select:SELECTOR", symbolic=True),
     # Those that claim nothing: one for what is inside control flow, and parts of families above.
     FamilyRow("loop", "loop.emit", frames=_CPU),
     FamilyRow("conv_layout", "conv.layout"),

@@ -366,9 +366,9 @@ def test_nothing_is_begun_when_the_process_ends() -> None:
     worker.wait()
 
 
-def _sums() -> rlx.Graph:
-    g = rlx.Graph("sums")
-    g.set_outputs(g.input("x", ["n", 8]).cumsum(axis=0))
+def _spectra() -> rlx.Graph:
+    g = rlx.Graph("spectra")
+    g.set_outputs(g.input("x", [8, "n"], "c64").fft())
     return g
 
 
@@ -376,17 +376,17 @@ def test_a_graph_that_needs_a_variant_for_each_size(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """One compile a size, of which those used last are kept, after a general one in vain."""
-    f = rlx.Session("cpu").compile(_sums())
+    f = rlx.Session("cpu").compile(_spectra())
 
     def runs(n: int) -> None:
-        x = np.ones((n, 8), np.float32)
-        np.testing.assert_array_equal(f.run({"x": x})[0], x.cumsum(axis=0))
+        x = np.random.default_rng(n).standard_normal((8, n)).astype(np.complex64)
+        np.testing.assert_allclose(f.run({"x": x})[0], np.fft.fft(x), atol=1e-4)
         waited()
 
     with knobs.log.scoped(frozenset({"compile"})):
         for n in (3, 4, 5, 6):
             runs(n)
-    compiled = [line for line in capsys.readouterr().err.splitlines() if "'sums'" in line]
+    compiled = [line for line in capsys.readouterr().err.splitlines() if "'spectra'" in line]
     assert len(compiled) == len(f.variants) == 5
     assert sum("a general one" in line for line in compiled) == 1
     variants = f._variants
@@ -408,9 +408,9 @@ def test_the_cache_keeps_no_variant_for_each_size(
 ) -> None:
     monkeypatch.setattr(variants, "MOST", 2)
     with knobs.cache.scoped(True), knobs.cache_dir.scoped(str(tmp_path)):
-        f = rlx.Session("cpu").compile(_sums())
+        f = rlx.Session("cpu").compile(_spectra())
         for n in (3, 4, 5, 6):
-            f.run({"x": np.ones((n, 8), np.float32)})
+            f.run({"x": np.ones((8, n), np.complex64)})
         said = [r.cache for r in f.reports]
     # How many of them calls waited for depends on what the background has made by then.
     refused = said.count("not used: 2 variants are kept")
@@ -441,3 +441,36 @@ def test_what_is_better_for_one_size_alone_is_not_made() -> None:
     h = rlx.Session("cpu").load(artifact)
     images = np.ones((3, 3, 51, 77), np.float32)
     assert _bits(h.run({"x": images})) == _bits(f.run({"x": images}))
+
+
+def test_loops_of_many_sizes_are_one_kernel() -> None:
+    """Running folds, sorts, selections, searches and images in another size."""
+    g = rlx.Graph("loops")
+    n = rlx.Dim("n", 1, 400)
+    x, images = g.input("x", [3, n]), g.input("images", [1, 2, n, 5])
+    values, places = x.sort(), x.argsort()
+    g.set_outputs(
+        [
+            x.cumsum(axis=1), x.transpose((1, 0)).cumsum(axis=0), values, places,
+            x.flip(1), values.searchsorted(x), images.resize((2 * n, 9), mode="linear"),
+            images.resize((3 * n, 5)), images.sort(axis=2), x.topk(1)[0],
+        ]
+    )  # fmt: skip
+    f = rlx.Session("cpu").compile(g)
+    f.prepare(dims={"n": (1, 400)})
+    variants = f._variants
+    assert variants is not None
+    general = [v for v in variants.found if v.general]
+    assert len(general) <= 6 and not any(v.pinned for v in general)
+    for size in (1, 2, 3, 33, 400):
+        draw = np.random.default_rng(size)
+        given = {
+            "x": draw.integers(-9, 9, (3, size)).astype(np.float32),
+            "images": draw.standard_normal((1, 2, size, 5)).astype(np.float32),
+        }
+        own = rlx.Session("cpu").compile(g, dims={"n": size}).run(given)
+        found = f.run(given)
+        assert _bits(found) == _bits(own), size
+        np.testing.assert_array_equal(found[2], np.sort(given["x"]))
+        np.testing.assert_array_equal(found[4], given["x"][:, ::-1])
+    assert len(f.variants) == len(variants.found)

@@ -31,17 +31,20 @@ from rlx.targets import find_target
 from rlx.types import TensorType, dtype
 
 __all__ = [
-    "differences", "is_bound", "judge", "lower_at", "numbers_of", "with_symbol", "with_symbols",
+    "differences", "is_bound", "judge", "lower_at", "numbers_of", "sizes_of", "with_symbol",
+    "with_symbols",
 ]  # fmt: skip
 
 LABELS = ("ops", "trail", "place", "trails", "sites")
 """Fields of a step's origin that people read."""
 
 
-def lower_at(graph: Graph, sizes: Mapping[str, int], general: bool = False) -> SymbolicSchedule:
-    """The symbolic schedule of a graph at sizes, for this machine's CPU."""
+def lower_at(
+    graph: Graph, sizes: Mapping[str, int], general: bool = False, target: str = "cpu"
+) -> SymbolicSchedule:
+    """The symbolic schedule of a graph at sizes, for a target; by default this machine's CPU."""
     with compiles:
-        return lower_symbolic(graph, sizes, Compilation(find_target("cpu")), general)
+        return lower_symbolic(graph, sizes, Compilation(find_target(target)), general)
 
 
 def judge(
@@ -80,8 +83,8 @@ def _bits(schedule: Schedule) -> list[bytes] | str:
     given = [numbers_of(rng, dt, shape) for _, dt, shape in schedule.inputs]
     try:
         return [a.tobytes() for a in executable.run_slots(*given)]
-    except FaultError as e:
-        return e.message
+    except FaultError as e:  # a message of symbolic sizes has their names
+        return e.message.partition(":")[0]
 
 
 def numbers_of(rng: np.random.Generator, name: str, shape: Sequence[int]) -> Any:
@@ -125,10 +128,15 @@ def is_bound(graph: Graph, sizes: Mapping[str, int]) -> bool:
     return True
 
 
+def sizes_of(graph: Graph) -> list[int]:
+    """The sizes of its leaves that can be symbols."""
+    return sorted({d for v in graph.inputs for d in v.shape if isinstance(d, int) and d > 1})
+
+
 def with_symbols(graph: Graph) -> list[tuple[Graph, int]]:
     """The graph with each size of its leaves as a symbol, where its ops can say their shapes."""
     found: list[tuple[Graph, int]] = []
-    for size in sorted({d for v in graph.inputs for d in v.shape if isinstance(d, int) and d > 1}):
+    for size in sizes_of(graph):
         try:
             found.append((with_symbol(graph, size), size))
         except RlxError:

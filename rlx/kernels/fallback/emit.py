@@ -1,4 +1,4 @@
-"""Common kernels: any op from its own loop nest, or its formula, on static dense tensors.
+"""Common kernels: any op from its own loop nest, or its formula, on dense tensors.
 
 This is how an op runs that no faster family claims, on every target, through the same text as the
 others. ``LoopBuilder`` is what an op's ``loops`` is written in.
@@ -7,14 +7,16 @@ others. ``LoopBuilder`` is what an op's ``loops`` is written in.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import maximum
+from rlx.base.dim_atoms import Symbol
+from rlx.base.dims import Dim, bind_dim, maximum
 from rlx.base.frozen import frozen
+from rlx.base.guards import is_one, prefers
 from rlx.codegen.builder import Frame, Kernel, KernelTarget, KernelText
 from rlx.codegen.combine import PART, by_parts
 from rlx.codegen.family import Launch
@@ -24,14 +26,18 @@ from rlx.codegen.reg import INDEX, Buffer, Number, Reg
 from rlx.codegen.strides import row_major
 from rlx.errors import GraphError, UnsupportedError
 from rlx.ir.declared import is_foreign
-from rlx.ir.op import Op, op_class, placeholders
+from rlx.ir.op import Op, op_class
+from rlx.kernels.fallback.config import CommonConfig, Sized
 from rlx.kernels.sort import cumulative as running
 from rlx.kernels.sort.lines import Coder, Line
 from rlx.kernels.sort.lines_strided import LinesAcross
 from rlx.ops.reduction.recurrence import Running
 from rlx.types import DType, TensorType, bf16, f16, f32
 
-__all__ = ["CommonConfig", "LoopBuilder", "Room", "emit", "faults", "launch", "workspaces"]
+__all__ = [
+    "CommonConfig", "LoopBuilder", "Room", "emit", "faults", "launch", "traced", "workspaces",
+    "written",
+]  # fmt: skip
 
 name = "common"
 
@@ -39,6 +45,7 @@ SHARE = 1 << 14
 """Operations that are worth a thread of their own; common code is scalar, about one a cycle."""
 
 Index = Reg | int
+_NONE: Mapping[str, Dim] = {}
 
 
 @frozen
@@ -49,31 +56,6 @@ class Room:
     type: TensorType
 
 
-@frozen
-class CommonConfig:
-    """An op on operands of static shape (None: an absent optional operand). What it writes to the
-    results ``unread`` is of no account."""
-
-    op: str
-    attrs: tuple[tuple[str, Any], ...]
-    operands: tuple[TensorType | None, ...]
-    unread: tuple[int, ...] = ()
-
-    @staticmethod
-    def of(op: Op, unread: tuple[int, ...] = ()) -> CommonConfig:
-        """The config of a node. UnsupportedError if the op holds an array: that is no kernel's
-        business, but data."""
-        for key, value in op.attrs.items():
-            if isinstance(value, np.ndarray):
-                raise UnsupportedError(f"{op.name}: its array {key!r} cannot be part of a kernel")
-        types = tuple(None if v is None else v.type for v in op.operands)
-        return CommonConfig(op.name, tuple(sorted(op.attrs.items())), types, unread)
-
-    def node(self) -> Op:
-        """The op on values of these types."""
-        return op_class(self.op)(*placeholders(self.operands), **dict(self.attrs))
-
-
 class LoopBuilder:
     """What ``Op.loops`` is written in: loads and stores by index on dense row-major operands.
 
@@ -81,8 +63,11 @@ class LoopBuilder:
     the index type or any integer type) or ints, one an axis.
     """
 
-    def __init__(self, k: Kernel, op: Op, unread: Sequence[int] = ()) -> None:
-        self.k, self.op, self._unread = k, op, unread
+    def __init__(
+        self, k: Kernel, op: Op, unread: Sequence[int] = (), symbols: Sequence[Symbol] = ()
+    ) -> None:
+        self.k, self.op, self._unread, self.symbols = k, op, unread, symbols
+        k.symbols(s.name for s in symbols)
         self.domain: tuple[int, ...] | None = None
         self.messages: list[str] = []
         self.workspaces: list[TensorType] = []
@@ -112,12 +97,30 @@ class LoopBuilder:
         if self.domain is not None:
             raise GraphError(f"{self.op.name}: its loops call parallel twice")
         self.domain = tuple(shape)
+        if self.serial and not all(isinstance(n, int) for n in shape[1:]):
+            self._by_rows(shape, body)
+            return
 
         def point(flat: Reg) -> None:
             self._point = flat
-            body(*self._at(flat, self.domain or ()))
+            body(*self._at(flat, shape))
 
         self.k.parallel(point)
+
+    def _by_rows(self, shape: Sequence[int], body: Callable[..., None]) -> None:
+        """The points of a row one after another: where sizes are arguments, to divide by them at
+        each point would take long."""
+
+        def span(row: Reg, begin: Reg, end: Reg) -> None:
+            before = self._at(row, shape[:-1])
+
+            def point(i: Reg) -> None:
+                self._point = row * shape[-1] + i
+                body(*before, i)
+
+            self.k.loop(begin, end, 1, point)
+
+        self.k.parallel_spans(maximum(shape[-1], 1), span)
 
     def spans(self, rows: int, count: int, body: Callable[[Reg, Reg, Reg], None]) -> None:
         """As ``parallel`` over ``(rows, count)`` on a CPU: ``body(row, begin, end)`` for points
@@ -126,21 +129,17 @@ class LoopBuilder:
         self.domain, self._point = (rows, count), self.k.reg("%begin", INDEX)
         self.k.parallel_spans(count, body)
 
-    def _at(self, flat: Reg, shape: tuple[int, ...]) -> list[Reg]:
+    def _at(self, flat: Reg, shape: Sequence[int]) -> list[Reg]:
         """The index along each axis of the element number ``flat``."""
-        at: list[Reg] = []
-        outer = 1
-        for n in shape:
-            outer *= maximum(n, 1)
-        done = 1
-        for n in reversed(shape):
-            if n <= 1:
-                at.append(self.k.index(0))
-                continue
-            rest = flat // done if done > 1 else flat
-            done *= n
-            at.append(rest % n if done < outer else rest)
-        return at[::-1]
+        one = [prefers(lambda n=n: n <= 1, otherwise=False) for n in shape]
+        at = [self.k.index(0)] * len(shape)
+        rest = flat
+        for axis in reversed(range(len(shape))):
+            if not one[axis]:
+                first = all(one[:axis])
+                at[axis] = rest if first else rest % shape[axis]
+                rest = rest if first else rest // shape[axis]
+        return at
 
     def loop(
         self, n: Index, body: Callable[..., Sequence[Reg] | Reg | None], init: Sequence[Reg] = ()
@@ -264,14 +263,16 @@ class LoopBuilder:
         total: Reg | None = None
         fixed = 0
         for i, stride in zip(at, row_major(t.static_shape), strict=True):
-            if isinstance(i, int):
+            if not isinstance(i, Reg):
                 fixed += i * stride
                 continue
-            part = self.index(i) * stride if stride != 1 else self.index(i)
+            one = isinstance(stride, int) and stride == 1
+            part = self.index(i) if one else self.index(i) * stride
             total = part if total is None else total + part
         if total is None:
             return self.k.index(fixed)
-        return total + fixed if fixed else total
+        nothing = isinstance(fixed, int) and not fixed
+        return total if nothing else total + fixed
 
     def running(self, op: Running) -> None:
         """A fold along an axis (``rlx.kernels.sort.cumulative``)."""
@@ -319,7 +320,7 @@ class LoopBuilder:
             assert value is not None
             own = at[len(shape) - value.rank :]
             dims = value.type.static_shape
-            return self.load(n, [0 if d == 1 else i for i, d in zip(own, dims, strict=True)])
+            return self.load(n, [0 if is_one(d) else i for i, d in zip(own, dims, strict=True)])
 
         def point(*at: Reg) -> None:
             regs = [element(n, at) for n, v in enumerate(op.operands) if v is not None]
@@ -332,35 +333,56 @@ def emit(name: str, config: CommonConfig, target: KernelTarget) -> KernelText:
     """The text of the kernel. Arguments: buffers of the operands that are present, of the results,
     of the workspaces, and if the op has faults the record ``error`` and the size ``site``, by which
     it is told."""
-    return _build(name, config, target).k.text()
+    with config.answers():
+        return _build(name, config, target).k.text()
 
 
-def launch(config: CommonConfig, site: int = 0, frame: Frame = "cpu") -> Launch:
-    """The kernel's arguments; ``site`` is what a fault's record says of where it happened."""
-    built = _traced(config, frame)
-    points = math.prod(built.domain or ())
-    work = built.op.cost().flops // maximum(1, points)
-    sizes = (site,) if built.messages else ()
-    return Launch(points, maximum(1, SHARE // maximum(1, work)), sizes, built.scratch)
+def launch(
+    config: CommonConfig,
+    site: int = 0,
+    frame: Frame = "cpu",
+    found: Sized | None = None,
+    flops: Any = None,
+) -> Launch:
+    """The kernel's arguments; ``site`` is what a fault's record says of where it happened. Of a
+    config that was ``found`` while sizes are at hand, the arithmetic of the op is given, too."""
+    written, dims = (traced(config, frame), _NONE) if found is None else (found.written, found.dims)
+    points: Any = bind_dim(math.prod(written.domain or ()), dims)
+    flops = written.op.cost().flops if flops is None else flops
+    grain = maximum(1, SHARE // maximum(1, flops // maximum(1, points)))
+    sizes: list[Any] = [dims[s.name] for s in written.symbols]
+    if written.messages:
+        sizes.append(site)
+    scratch: Any = bind_dim(written.scratch, dims)
+    return Launch(points, grain, tuple(sizes), scratch)
 
 
 def faults(config: CommonConfig) -> list[str]:
     """The messages of the op's faults; code n of an error record is the n-th, counted from 1."""
-    return list(_traced(config, "cpu").messages)
+    return list(traced(config).messages)
 
 
-def workspaces(config: CommonConfig, frame: Frame = "cpu") -> list[TensorType]:
+def workspaces(
+    config: CommonConfig, frame: Frame = "cpu", found: Sized | None = None
+) -> list[TensorType]:
     """The memory that a launch needs beside operands and results, in the order of arguments. CPUs
     have scratch for the work memory of a point; on GPUs it is an argument."""
-    built = _traced(config, frame)
-    points = math.prod(built.domain or ())
-    work = [TensorType((points, count), dt) for dt, count in built.work_memory.items()]
-    return [*built.workspaces, *(() if built.serial else work)]
+    written, dims = (traced(config, frame), _NONE) if found is None else (found.written, found.dims)
+    points = math.prod(written.domain or ())
+    work = [TensorType((points, count), dt) for dt, count in written.work_memory.items()]
+    return [t.bind(dims) for t in (*written.workspaces, *(() if written.serial else work))]
 
 
-def _traced(config: CommonConfig, frame: Frame) -> LoopBuilder:
+def traced(config: CommonConfig, frame: Frame = "cpu") -> LoopBuilder:
+    """What writes the kernel on operands of static shape, for no target: the domain and the memory
+    are the same for all of a frame, the messages for all."""
     # What the code of an op from outside reads may be something else the next time.
     return (_trace if is_foreign(op_class(config.op)) else _known_trace)(config, frame)
+
+
+def written(config: CommonConfig, target: KernelTarget) -> LoopBuilder:
+    """As ``traced``, for a target, whose vectors may decide what is asked of symbolic dims."""
+    return _build("trace", config, target) if config.leaves else traced(config, target.frame)
 
 
 @cache
@@ -369,8 +391,6 @@ def _known_trace(config: CommonConfig, frame: Frame) -> LoopBuilder:
 
 
 def _trace(config: CommonConfig, frame: Frame) -> LoopBuilder:
-    """The kernel built for no target: its domain and memory are the same for all of a frame, its
-    messages for all."""
     return _build("trace", config, Probe(frame))
 
 
@@ -379,7 +399,7 @@ def _build(name: str, config: CommonConfig, target: KernelTarget) -> LoopBuilder
     if not (hasattr(type(op), "loops") or hasattr(type(op), "scalar")):
         raise UnsupportedError(f"{op.name} has no loop nest; it is to be expanded into other ops")
     try:
-        b = _written(LoopBuilder(Kernel(name, target), op, config.unread))
+        b = _written(LoopBuilder(Kernel(name, target), op, config.unread, config.leaves))
     except UnsupportedError as error:
         types = ", ".join(str(v.type) for v in op.present)
         raise UnsupportedError(f"{op.name} on ({types}): {error.message}") from None

@@ -11,7 +11,7 @@ from rlx.codegen.reg import mlir_element
 from rlx.errors import GraphError, ToolchainError
 from rlx.ir.foreign_kernel import CKernel, CustomKernel, MlirKernel, PythonKernel
 from rlx.ir.op import Op
-from rlx.kernels.fallback.emit import CommonConfig
+from rlx.kernels.fallback.config import CommonConfig
 from rlx.types import DType, i64
 
 __all__ = ["CustomConfig", "emit", "faults", "kernel_of", "launch"]

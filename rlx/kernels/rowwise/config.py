@@ -24,6 +24,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.base.dims import maximum, minimum
+from rlx.base.guards import prefers
 from rlx.codegen.combine import is_float_sum
 from rlx.codegen.family import Launch
 from rlx.codegen.strides import (
@@ -87,10 +88,12 @@ def launch(
     kinds = accesses(space)
     threads = _threads(columns) if blocks else 0
     row_bytes = columns * widest(program)
-    worth = not blocks and (FAR_ROWS.start <= row_bytes < FAR_ROWS.stop)
+    worth = not blocks and prefers(
+        lambda: FAR_ROWS.start <= row_bytes < FAR_ROWS.stop, otherwise=False
+    )
     results = [program.dtypes[v] for v in program.outputs]
     far = worth and are_far(space, [*program.inputs, *results])
-    long = serial and columns > LONG_ROW and _sums_floats(program)
+    long = serial and _sums_floats(program) and columns > LONG_ROW
     operands, outs = kinds[: len(inputs)], kinds[len(inputs) :]
     config = RowwiseConfig(program, operands, outs, threads, far, long)
 

@@ -19,6 +19,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from rlx.base.dims import maximum, minimum
+from rlx.base.guards import prefers
 from rlx.codegen.combine import LEVELS, PART
 from rlx.codegen.lanes import transposed
 from rlx.codegen.matrix import LINE_BYTES
@@ -70,6 +72,14 @@ def _line_by_line(b: LoopBuilder, op: Running) -> None:
     b.parallel((*shape[:axis], *shape[axis + 1 :]), line)
 
 
+def _lanes(most: int, count: int) -> int:
+    """The lanes of a vector of which each does one of ``count``: a power of two, at most ``most``;
+    0 for scalars."""
+    if most > 1 and count >= most:
+        return most
+    return prefers(lambda: 1 << (count.bit_length() - 1) if count > 1 else 0, otherwise=0)
+
+
 class _Lines:
     """Dense operands as ``outer`` matrices of ``length`` rows, down whose ``columns`` it runs."""
 
@@ -110,22 +120,22 @@ class _Across(_Lines):
     @property
     def lanes(self) -> int:
         """Of a vector: a power of two, no more than there are columns; 0 for scalars."""
-        most = min(self.k.target.lanes(self.dtype), self.columns)
-        return 1 << (most.bit_length() - 1) if most > 1 else 0
+        return _lanes(self.k.target.lanes(self.dtype), self.columns)
 
     def emit(self) -> None:
         """A task some columns; a call does all those that it was given of a matrix together."""
-        k, count = self.k, max(1, self.columns // NARROW)  # the last one has the rest
+        k, count = self.k, maximum(1, self.columns // NARROW)  # the last one has the rest
         wide = max(NARROW, WIDE_BYTES // self.dtype.bytes)
 
         def span(o: Reg, low: Reg, high: Reg) -> None:
             base, begin, end = o * (self.length * self.columns), k.index(0), k.index(self.columns)
-            if count > 1:
+            if not isinstance(count, int) or count > 1:
                 begin, end = low * NARROW, k.select(high < count, high * NARROW, end)
-            if self.columns * self.dtype.bytes <= LINE_BYTES:
+            short = prefers(lambda: self.columns * self.dtype.bytes <= LINE_BYTES, otherwise=False)
+            if short:
                 self.vector_by_vector(base, begin, end)
                 return
-            room = min(wide, -(-self.columns // NARROW) * NARROW)
+            room = minimum(wide, -(-self.columns // NARROW) * NARROW)
             rooms = [self.b.work(1, room, x.dtype).buffer for x in self.op.start(self.b)]
             k.loop(begin, end, wide, lambda j: self.row_by_row(base, j, end, wide, rooms))
 
@@ -181,8 +191,7 @@ class _Beside(_Lines):
     @property
     def lanes(self) -> int:
         """Of a vector: a power of two, no more than there are lines; 0 for scalars."""
-        most = min(self.k.target.lanes(self.dtype), self.outer, LINES)
-        return 1 << (most.bit_length() - 1) if most > 1 else 0
+        return _lanes(min(self.k.target.lanes(self.dtype), LINES), self.outer)
 
     def emit(self) -> None:
         """A task ``LINES`` lines."""
@@ -203,7 +212,7 @@ class _Beside(_Lines):
             k.loop(0, self.length, 1, lambda i, *c: self.step(first, i, c, 0), carried)
             return
         whole = self.length - self.length % lanes
-        if whole:
+        if not isinstance(whole, int) or whole:
             carried = k.loop(0, whole, lanes, lambda i, *c: self.square(first, i, c), carried)
 
         def one(i: Reg, *carried: Reg) -> list[Reg]:

@@ -21,6 +21,7 @@ from rlx.kernels.sort.network import (
     pad,
     reserve,
     sort_room,
+    sorted_at,
     value_of,
 )
 from rlx.types import DType, bool_, i32, i64
@@ -88,8 +89,8 @@ class Line:
         """The elements in order, and their indices if they are sorted as words."""
         room = self.room(self.n)
         lost = self.fill(room, self.n)
-        at = sort_room(self.k, room, self.n)
-        self.unpack(room, at, self.n)
+        sort_room(self.k, room, self.n)
+        self.unpack(room, sorted_at(self.k, room.dtype, self.n), self.n)
         if lost is not None:
             self.b.when(lost, self.mend)
 
@@ -137,7 +138,7 @@ class Line:
         some, single = (k.any(k.compare("ne", x, 0)) for x in found)
         return some | single
 
-    def unpack(self, room: Buffer, start: int, n: int) -> None:
+    def unpack(self, room: Buffer, start: Index, n: int) -> None:
         """Make results of the n sorted numbers from a place on."""
 
         def body(i: Reg, lanes: int) -> None:
@@ -188,17 +189,19 @@ class Line:
         held = LEAST_HELD
         while held < 4 * many:
             held *= 2
-        held = min(held, self.n)
+        some = held < self.n
+        held = held if some else self.n
         room = self.room(held)
         lost = self.fill(room, held)
-        at = 0
-        if held < self.n:
+        at: Index = 0
+        if some:
             self.keep(room, held, many)
             self.search(room, held, many, precedes)
             # Of the later elements nobody has noted whether their keys lack something.
             lost = None if lost is None else self.k.const(True, bool_)
         else:
-            at = sort_room(self.k, room, held)
+            sort_room(self.k, room, held)
+            at = sorted_at(self.k, room.dtype, held)
         self.unpack(room, at, many)
         if lost is not None:
             self.b.when(lost, lambda: self.look_up(many))
@@ -208,7 +211,8 @@ class Line:
         k, lanes, top = self.k, self.k.target.lanes(i64), greatest(i64)
 
         def body() -> None:
-            at = sort_room(k, room, held)
+            sort_room(k, room, held)
+            at = sorted_at(k, room.dtype, held)
             if at:
                 k.loop(0, many, 1, lambda i: k.store(k.load(room, i + at), room, i))
             vectors = -(-many // lanes) * lanes

@@ -12,7 +12,15 @@ from typing import TYPE_CHECKING
 from rlx.codegen.lanes import transposed
 from rlx.codegen.reg import Buffer, Reg
 from rlx.kernels.sort.lines import Coder, Index, Line
-from rlx.kernels.sort.network import greatest, index_of, key_type, pad, reserve, sort_room
+from rlx.kernels.sort.network import (
+    greatest,
+    index_of,
+    key_type,
+    pad,
+    reserve,
+    sort_room,
+    sorted_at,
+)
 from rlx.types import i64
 
 if TYPE_CHECKING:
@@ -40,14 +48,13 @@ class LinesAcross:
         k, n = self.k, self.n
         rooms = self.b.work(self.many, 2 * reserve(n), self.coder.type)
         room, pitch = rooms.buffer, rooms.stride
-        if self.lanes == 1:  # a target without vectors
+        short = not isinstance(n, int) and n < self.lanes  # then they are not worth it
+        if self.lanes == 1 or short:
             k.loop(0, self.many, 1, lambda j: self.line(j).sort())
             return
-        start = 0
 
         def one(j: Reg) -> None:
-            nonlocal start
-            start = sort_room(k, room, n, j * pitch)
+            sort_room(k, room, n, j * pitch)
 
         def mend(j: Reg) -> None:
             self.line(j).mend()
@@ -55,7 +62,7 @@ class LinesAcross:
         k.loop(0, self.many, 1, lambda j: pad(k, room, n, j * pitch))
         lost = self.fill(room, pitch)
         k.loop(0, self.many, 1, one)
-        self.unpack(room, pitch, start)
+        self.unpack(room, pitch, sorted_at(k, room.dtype, n))
         if lost is not None:
             some = k.any(k.compare("ne", lost, 0))
             k.when(some, lambda: self.b.loop(self.many, mend) or None)
@@ -68,6 +75,8 @@ class LinesAcross:
 
         def some(j: Reg, *carried: Reg) -> Sequence[Reg]:
             state = k.loop(0, whole, lanes, lambda i, *x: body(i, j, lanes, *x), carried)
+            if not isinstance(whole, int):  # elements that were covered already make up a square
+                return body(k.index(self.n - lanes), j, lanes, *state)
             return body(k.index(whole), j, self.n - whole, *state) if whole < self.n else state
 
         return k.loop(0, self.many, lanes, some, carried)
@@ -93,7 +102,7 @@ class LinesAcross:
         found = self.squares(square, none)
         return found[0] if found else None
 
-    def unpack(self, room: Buffer, pitch: int, start: int) -> None:
+    def unpack(self, room: Buffer, pitch: int, start: Index) -> None:
         """Make results of the sorted numbers, which begin so far into a room."""
         k, b, lanes = self.k, self.b, self.lanes
 

@@ -18,12 +18,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from rlx.base.dims import maximum
+from rlx.base.guards import prefers
 from rlx.codegen.builder import Kernel
 from rlx.codegen.lanes import shuffle
 from rlx.codegen.reg import Buffer, Reg
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i32, i64, u32, u64
 
-__all__ = ["greatest", "index_of", "key_of", "key_type", "pad", "reserve", "sort_room", "value_of"]
+__all__ = [
+    "greatest", "index_of", "key_of", "key_type", "pad", "reserve", "sort_room", "sorted_at",
+    "value_of",
+]  # fmt: skip
 
 LEAST_BLOCK, BLOCK = 16, 256
 """Numbers of the least and the greatest block on any target."""
@@ -76,16 +81,16 @@ def reserve(n: int) -> int:
     """The numbers of a room in which n are sorted; it takes two of them, one after the other. Some
     more than the blocks need: rooms of whole pages would meet in few sets of a cache."""
     padded = LEAST_BLOCK
-    while padded < min(n, BLOCK):
+    while padded < BLOCK and prefers(lambda size=padded: size < n, otherwise=True):
         padded *= 2
-    return max(padded, -(-n // BLOCK) * BLOCK) + LEAST_BLOCK
+    return maximum(padded, -(-n // BLOCK) * BLOCK) + LEAST_BLOCK
 
 
 def _blocks(k: Kernel, n: int, dt: DType) -> tuple[int, int]:
     """The registers of a block, and how many blocks hold n numbers."""
     lanes, rows = k.target.lanes(dt), 1
     most = 16 if k.target.registers >= 32 else 8
-    while rows < most and rows * lanes < n:
+    while rows < most and prefers(lambda size=rows * lanes: size < n, otherwise=True):
         rows *= 2
     return rows, -(-n // (rows * lanes))
 
@@ -100,17 +105,30 @@ def pad(k: Kernel, room: Buffer, n: int, base: Reg | int = 0) -> None:
     k.loop(n - n % lanes, size, lanes, lambda i: k.store(top, room, i + base, some))
 
 
-def sort_room(k: Kernel, room: Buffer, n: int, base: Reg | int = 0) -> int:
-    """Sort the n numbers of a room from ``base`` on, padded by ``pad``. How far from there they
-    begin afterwards."""
+def sorted_at(k: Kernel, dt: DType, n: int) -> Reg | int:
+    """How far from where they were n numbers begin after ``sort_room``."""
+    rows, blocks = _blocks(k, n, dt)
+    second, count = reserve(n), k.target.lanes(dt) * rows
+    if isinstance(blocks, int):
+        return second if (blocks - 1).bit_length() % 2 else 0
+
+    def passed(at: Reg, other: Reg, width: Reg) -> tuple[Reg, Reg, Reg]:
+        return other, at, width * 2
+
+    start = [k.index(0), k.index(second), k.index(count)]
+    return k.repeat(lambda at, other, width: width < blocks * count, passed, start)[0]
+
+
+def sort_room(k: Kernel, room: Buffer, n: int, base: Reg | int = 0) -> None:
+    """Sort the n numbers of a room from ``base`` on, padded by ``pad``. ``sorted_at`` says where
+    they begin afterwards."""
     rows, blocks = _blocks(k, n, room.dtype)
     lanes = k.target.lanes(room.dtype)
     size = rows * lanes
     k.loop(0, blocks * size, size, lambda at: _sort_block(k, room, at + base, rows, lanes))
-    passes = (blocks - 1).bit_length()
     second = reserve(n)
 
-    def merge_all(_: Reg, source: Reg, target: Reg, width: Reg) -> tuple[Reg, Reg, Reg]:
+    def merge_all(source: Reg, target: Reg, width: Reg) -> tuple[Reg, Reg, Reg]:
         def pair(low: Reg) -> None:
             middle = k.minimum(low + width, blocks * size)
             high = k.minimum(middle + width, blocks * size)
@@ -120,9 +138,11 @@ def sort_room(k: Kernel, room: Buffer, n: int, base: Reg | int = 0) -> int:
         k.loop(0, blocks * size, width * 2, pair)
         return target, source, width * 2
 
-    if passes:
-        k.loop(0, passes, 1, merge_all, [k.index(0) + base, k.index(second) + base, k.index(size)])
-    return second if passes % 2 else 0
+    start = [k.index(0) + base, k.index(second) + base, k.index(size)]
+    if not isinstance(blocks, int):
+        k.repeat(lambda _, __, width: width < blocks * size, merge_all, start)
+    elif passes := (blocks - 1).bit_length():
+        k.loop(0, passes, 1, lambda _, *state: merge_all(*state), start)
 
 
 def _sort_block(k: Kernel, room: Buffer, at: Reg, rows: int, lanes: int) -> None:

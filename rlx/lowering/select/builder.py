@@ -329,9 +329,9 @@ class Lowering:
         if launch.range == 0:
             return
         check_launch(self.target.kernels, (family, self.ops), views, launch, self.location)
-        config = settled(config)
-        sizes = launch.sizes
-        if FAMILIES[family].literals:
+        row, sizes = FAMILIES[family], launch.sizes
+        config = config if row.symbolic else settled(config)
+        if row.literals:
             config, words = literals.lifted(config, self.target.kernels.word_bits)
             sizes = (*sizes, *words)
         if moved is None:

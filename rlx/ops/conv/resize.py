@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cmp_to_key
 from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import as_dim, is_known, surely_less
+from rlx.base.dims import as_dim, exact_quotient, is_known, surely_less
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import Array, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -105,7 +106,7 @@ class Resize(Block, name="hir.resize"):
     def expand(self) -> Value:
         x = self.x if self.mode == "nearest" else widened(self.x)
         for axis, old, new in self._steps():
-            if is_known(old) and is_known(new):
+            if isinstance(old, int) and isinstance(new, int):
                 x = self._along(x, axis, old, new)
             else:
                 x = self._along_symbol(x, axis, old, new)
@@ -114,36 +115,44 @@ class Resize(Block, name="hir.resize"):
     def _steps(self) -> list[tuple[int, Dim, Dim]]:
         """The axes that change, with their sizes before and after: first those that make less of
         the elements; of two alike the last, which costs the most an element. Symbols come last."""
-        known: list[tuple[float, int, Dim, Dim]] = []
+        known: list[tuple[int, Dim, Dim]] = []
         open_: list[tuple[int, Dim, Dim]] = []
         for axis, (old, new) in enumerate(zip(self.x.shape[2:], self.sizes, strict=True), 2):
-            if old == new:
-                continue
-            if is_known(old) and is_known(new):
-                known.append((new / old, -axis, old, new))
-            else:
-                open_.append((axis, old, new))
-        return [*((-axis, old, new) for _, axis, old, new in sorted(known)), *open_]
+            if old != new:
+                (known if is_known(old) and is_known(new) else open_).append((axis, old, new))
+        return [*sorted(known[::-1], key=cmp_to_key(_shrinks_more)), *open_]
 
     def _along(self, x: Value, axis: int, old: int, new: int) -> Value:
+        """By constants. The weights have the bits of those that ``interpolated`` computes."""
         if self.mode == "nearest":
             return _taken(x, axis, old, self._nearest(old, new))
-        places = self._places(old, new)
+        o = np.arange(new)
+        if self.coordinates == "align_corners":
+            number, by = o * (old - 1), max(new - 1, 1)
+        elif self.coordinates == "asymmetric":
+            number, by = o * old, new
+        else:
+            number, by = (2 * o + 1) * old - new, 2 * new
         if self.mode == "linear":
-            places = np.clip(places, 0, old - 1)
-        first = np.floor(places)
-        t = places - first
+            number = np.clip(number, 0, (old - 1) * by)
+        first = number // by
+        dt = x.dtype.numpy
+        t = (number - first * by).astype(dt) / np.asarray(by, dt)
         taps = {0: 1 - t, 1: t} if self.mode == "linear" else _cubic(t)
         parts: list[Value] = []
         for offset, weight in taps.items():
-            index = np.clip(first + offset, 0, old - 1).astype(np.int64)
+            index = np.clip(first + offset, 0, old - 1)
             shape = (new, *[1] * (x.rank - axis - 1))
-            factor = Constant(weight.reshape(shape).astype(x.dtype.numpy)).out
+            factor = Constant(weight.reshape(shape).astype(dt)).out
             parts.append(_taken(x, axis, old, index) * factor)
         return _total(parts)
 
     def _along_symbol(self, x: Value, axis: int, old: Dim, new: Dim) -> Value:
         """The same where the sizes are known at run time: a place is a fraction of integers."""
+        if self.mode == "nearest" and self.coordinates != "align_corners":
+            found = self._regular(x, axis, old, new)
+            if found is not None:
+                return found
         o, last = Iota((new,), 0, i64).out, as_value(old) - 1
         if self.coordinates == "align_corners":
             number, by = o * last, (as_value(new) - 1).maximum(1)
@@ -157,14 +166,21 @@ class Resize(Block, name="hir.resize"):
             number = number - as_value(new)
         return interpolated(x, axis, (number, by), linear=self.mode == "linear")
 
-    def _places(self, old: int, new: int) -> Array:
-        """Where each new element is along the old axis."""
-        o = np.arange(new, dtype=np.float64)
-        if self.coordinates == "half_pixel":
-            return (o + 0.5) * old / new - 0.5
-        if self.coordinates == "asymmetric":
-            return o * old / new
-        return o * (old - 1) / max(new - 1, 1)
+    def _regular(self, x: Value, axis: int, old: Dim, new: Dim) -> Value | None:
+        """The nearest elements where one size is some times the other, whatever it is; None where
+        that is not so."""
+        for whole, part in ((new, old), (old, new)):
+            try:
+                times = exact_quotient(whole, part)
+            except ShapeError:
+                continue
+            if not isinstance(times, int):
+                continue
+            if whole is new:
+                return repeat(x, times, axis)
+            first = times // 2 if self.coordinates == "half_pixel" else 0
+            return _every(x, axis, first, new, times)
+        return None
 
     def _nearest(self, old: int, new: int) -> Array:
         """In whole numbers, so that no rounding moves a place."""
@@ -220,7 +236,19 @@ def _taken(x: Value, axis: int, old: int, index: Array) -> Value:
         return repeat(x, len(index) // old, axis)
     step = int(index[1] - index[0]) if len(index) > 1 else 1
     if step > 0 and (np.diff(index) == step).all():
-        starts = [int(index[0]) if a == axis else 0 for a in range(x.rank)]
-        sizes = [len(index) if a == axis else d for a, d in enumerate(x.shape)]
-        return x.slice(starts, sizes, [step if a == axis else 1 for a in range(x.rank)])
+        return _every(x, axis, int(index[0]), len(index), step)
     return Gather.build(x, index, axis, "clip")
+
+
+def _every(x: Value, axis: int, first: int, count: Dim, step: int) -> Value:
+    """So many elements along an axis, ``step`` apart."""
+    starts = [first if a == axis else 0 for a in range(x.rank)]
+    sizes = [count if a == axis else d for a, d in enumerate(x.shape)]
+    return x.slice(starts, sizes, [step if a == axis else 1 for a in range(x.rank)])
+
+
+def _shrinks_more(a: tuple[int, Dim, Dim], b: tuple[int, Dim, Dim]) -> int:
+    """Below 0 if the new size of the first axis is a smaller part of its old one."""
+    (_, old, new), (_, other_old, other_new) = a, b
+    mine, others = new * other_old, other_new * old
+    return 0 if mine == others else -1 if mine < others else 1

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.base.dims import is_known
+from rlx.base.guards import at_hand, prefers
 from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.factors import Factors
 from rlx.ir.lift import promoted
@@ -83,7 +84,7 @@ class Searchsorted(Op, name="mir.searchsorted"):
     def cost(self) -> Cost:
         """The comparisons of a binary search for every value."""
         size, n = self.values.type.size, self.line.shape[-1]
-        found = size * n.bit_length() if is_known(size) and is_known(n) else 0
+        found = size * at_hand(n).bit_length() if is_known(size) and is_known(n) else 0
         return Cost(found, super().cost().bytes)
 
     def reference(self, line: Array, values: Array) -> Array:
@@ -102,6 +103,7 @@ class Searchsorted(Op, name="mir.searchsorted"):
 
     def loops(self, b: Any) -> None:
         k, lead, n = b.k, self.line.rank - 1, self.line.type.static_shape[-1]
+        rounds = prefers(n.bit_length, otherwise=0)
 
         def before(a: Any, than: Any) -> Any:
             found = a < than
@@ -112,16 +114,19 @@ class Searchsorted(Op, name="mir.searchsorted"):
         def point(*at: Any) -> None:
             v = b.load(1, at)
 
-            def halve(_: Any, low: Any, high: Any) -> tuple[Any, Any]:
+            def halve(low: Any, high: Any) -> tuple[Any, Any]:
                 # A range that is down to nothing is still looked at, which changes nothing.
                 middle = k.minimum((low + high) // 2, n - 1)
                 x = b.load(0, [*at[:lead], middle])
                 right = before(x, v) if self.side == "left" else k.logical_not(before(v, x))
                 return k.select(right, middle + 1, low), k.select(right, high, middle)
 
-            b.store(
-                0, at, b.convert(b.loop(n.bit_length(), halve, [k.index(0), k.index(n)])[0], i64)
-            )
+            ends = [k.index(0), k.index(n)]
+            if rounds:
+                found = b.loop(rounds, lambda _, low, high: halve(low, high), ends)
+            else:
+                found = k.repeat(lambda low, high: low < high, halve, ends)
+            b.store(0, at, b.convert(found[0], i64))
 
         b.parallel(self.out.type.static_shape, point)
 

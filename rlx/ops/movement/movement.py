@@ -16,11 +16,12 @@ from rlx.base.dims import (
     as_dim,
     exact_quotient,
     is_known,
+    maximum,
     same_shape,
     surely_differ,
     surely_less,
 )
-from rlx.base.guards import deciding
+from rlx.base.guards import deciding, is_one, prefers
 from rlx.errors import GraphError, ShapeError
 from rlx.ir.attrs import with_ranges
 from rlx.ir.factors import Factors, Parts, broadcast, split
@@ -82,8 +83,9 @@ def unravel(flat: Any, shape: Sequence[int]) -> list[Any]:
     for axis, size in enumerate(shape):
         stride = math.prod(shape[axis + 1 :])
         # An empty tensor has no elements, but the code for one is still built: divide by 1 there.
-        place = flat // stride if stride > 1 else flat
-        places.append(place % max(size, 1) if axis else place)
+        whole = prefers(lambda stride=stride: stride <= 1, otherwise=False)
+        place = flat if whole else flat // stride
+        places.append(place % maximum(size, 1) if axis else place)
     return places
 
 
@@ -306,7 +308,7 @@ class Expand(Op, name="mir.expand"):
         extra = len(self.shape) - len(source)
 
         def point(*at: Any) -> None:
-            place = [0 if d == 1 else i for d, i in zip(source, at[extra:], strict=True)]
+            place = [0 if is_one(d) else i for d, i in zip(source, at[extra:], strict=True)]
             b.store(0, at, b.load(0, place))
 
         b.parallel(self.out.type.static_shape, point)

@@ -97,7 +97,7 @@ class SelectiveScan(Stateful, name="mir.selective_scan"):
     def loops(self, b: Any) -> None:
         """The steps in order, channels side by side; the state in registers where they hold it."""
         rows, steps, h = self.x.type.static_shape
-        _, n = self.a.type.static_shape
+        n = int(self.a.type.static_shape[1])
         k, wide, kept = b.k, self.wide, b.result(1)
         lanes = n if n > 1 and n & (n - 1) == 0 and n <= 4 * k.target.lanes(wide) > 4 else 0
 

@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlx.base.dims import is_known
+from rlx.base.guards import at_hand, prefers
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.factors import Factors, lines
 from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
@@ -129,7 +130,7 @@ class Sort(Ordering, name="mir.sort"):
     def cost(self) -> Cost:
         """The comparisons of a merge sort."""
         size, n = self.x.type.size, self.x.shape[self.axis]
-        many = size * max(1, (n - 1).bit_length()) if is_known(n) else 0
+        many = size * max(1, at_hand(n - 1).bit_length()) if is_known(n) else 0
         return Cost(many if is_known(many) else 0, self.moved)
 
     def loops(self, b: Any) -> None:
@@ -158,6 +159,9 @@ class Sort(Ordering, name="mir.sort"):
             b.parallel(shape[:axis], lambda *at: b.line(lambda i: [*at, i], n, True, coder).sort())
             return
         groups, left = divmod(math.prod(inner), coder.together)
+        none_left, no_groups = (
+            prefers(lambda n=n: n == 0, otherwise=False) for n in (left, groups)
+        )
 
         def lines(*rest: Any) -> None:
             *outer, point = rest
@@ -174,9 +178,9 @@ class Sort(Ordering, name="mir.sort"):
                 j = point + groups * (coder.together - 1)
                 b.line(lambda i: at(i, j), n, False, coder).sort()
 
-            if not left:
+            if none_left:
                 together()
-            elif not groups:
+            elif no_groups:
                 single()
             else:
                 b.when(point < groups, together, single)
@@ -217,14 +221,17 @@ class Sort(Ordering, name="mir.sort"):
 
             k.loop(0, n, width * 2, runs)
 
-        def round_(_: Any, width: Any) -> Any:
+        def round_(width: Any) -> Any:
             merge(pair, spare, width)
             merge(spare, pair, width * 2)
             return width * 4
 
         b.loop(n, start)
-        passes = max(n - 1, 0).bit_length()
-        b.loop((passes + 1) // 2, round_, [k.index(1)])
+        if isinstance(n, int):
+            passes = max(n - 1, 0).bit_length()
+            b.loop((passes + 1) // 2, lambda _, width: round_(width), [k.index(1)])
+        else:
+            k.repeat(lambda width: width < n, round_, [k.index(1)])
 
 
 def argsort(

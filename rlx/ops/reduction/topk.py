@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.base.dims import is_known, surely_less
+from rlx.base.dims import is_known, maximum, surely_less
 from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Cost, attr, bad, operand, sample
 from rlx.ir.value import Value
@@ -138,7 +138,7 @@ class TopK(Ordering, name="mir.topk"):
         x, n = self.x.type.size, self.x.shape[self.axis]
         if not is_known(x) or not is_known(n):
             return Cost(0, self.moved)
-        return Cost(x + x // max(n, 1) * self.k * self.k.bit_length(), self.moved)
+        return Cost(x + x // maximum(n, 1) * self.k * self.k.bit_length(), self.moved)
 
 
 Item = tuple[Any, Any]

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from rlx.kernels.fallback import emit as common
-from rlx.kernels.fallback.emit import CommonConfig
+from rlx.kernels.fallback.config import CommonConfig, sized
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.selector import Selector
-from rlx.lowering.select.settle import settled
 from rlx.lowering.select.views import View
 from rlx.types import i64
 
@@ -29,18 +28,22 @@ class Common:
         node = region.nodes[0]
         kernels = lowering.target.kernels
         unread = tuple(n for n, r in enumerate(region.op.results) if not any(True for _ in r.uses))
-        config = settled(CommonConfig.of(node, () if kernels.binds else unread))
+        config = CommonConfig.of(node, () if kernels.binds else unread)
+        found = sized(config, lambda c: common.written(c, kernels))
         operands = [lowering.dense(region.leaves[v]) for v in node.present]
         results = [lowering.result(r) for r in region.op.results]
-        needed = common.workspaces(config, kernels.frame)
-        rooms = [lowering.fresh(t.dtype, t.static_shape) for t in needed]
-        messages = common.faults(config)
-        sites = [lowering.site(m) for m in messages]
+        rooms = [
+            lowering.fresh(t.dtype, t.static_shape)
+            for t in common.workspaces(found.config, kernels.frame, found)
+        ]
+        messages = found.written.messages
+        sites = [lowering.site(found.message(m)) for m in messages]
         error = [View.dense(lowering.error, i64, (2,))] if messages else []
-        launch = common.launch(config, sites[0] if sites else 0, kernels.frame)
+        site = sites[0] if sites else 0
+        launch = common.launch(found.config, site, kernels.frame, found, region.flops)
         views = [*operands, *results, *rooms, *error]
         moved = sum(v.bytes for v in (*operands, *results))
-        lowering.launch("common", config, views, launch, region.flops, moved)
+        lowering.launch("common", found.config, views, launch, region.flops, moved)
 
 
 SELECTOR: Selector = Common()

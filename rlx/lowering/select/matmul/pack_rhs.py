@@ -189,13 +189,14 @@ def _packed_parts(
     def size(columns: int) -> int:
         return packed_bytes(target, panels.dtype, g.k, columns)
 
+    whole = prefers(lambda: size(g.n) <= 2 * PART_BYTES, otherwise=True)
     step = g.n
-    if size(g.n) > 2 * PART_BYTES:
+    if not whole:
         task = panel_width(target, panels.dtype) * TASK_PANELS
         step = max(1, PART_BYTES // size(task)) * task
     room: Memory | None = None
-    for first in range(0, g.n, step):
-        columns = min(step, g.n - first)
+    for first in (0,) if whole else range(0, g.n, step):
+        columns = g.n if whole else min(step, g.n - first)
         shape = (size(columns) // panels.dtype.bytes,)
         if room is None:
             packed = lowering.fresh(panels.dtype, shape)

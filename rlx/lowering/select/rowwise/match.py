@@ -9,8 +9,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from rlx.base.dims import is_known
+from rlx.base.dims import is_known, same_shape
 from rlx.base.frozen import frozen
+from rlx.base.guards import prefers
 from rlx.codegen.combine import REDUCTIONS
 from rlx.codegen.program import Step
 from rlx.errors import ShapeError
@@ -287,7 +288,7 @@ class _Builder:
     def _trailing_of(self, shape: Dims, row: Dims) -> bool:
         """Whether a shape has whole rows; False for one value a row."""
         own = ((1,) * self.trailing + shape)[-self.trailing :]
-        if own == row:
+        if prefers(lambda: own == row, otherwise=same_shape(own, row)):
             return True
         if all(n == 1 for n in own):
             return False
