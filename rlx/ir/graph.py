@@ -362,23 +362,23 @@ def topological(outputs: Sequence[Value], stop: Keys = frozenset()) -> list[Op]:
 
     Values in ``stop`` are taken as leaves.
     """
-
-    def makers(values: Iterable[Value]) -> list[Op]:
-        return [v.op for v in values if v.op is not None and v not in stop]
-
-    return post_order(makers(outputs), lambda op: makers(op.present))
+    roots = [v.op for v in outputs if v.op is not None and v not in stop]
+    return post_order(
+        roots, lambda op: [v.op for v in op.present if v.op is not None and v not in stop]
+    )
 
 
 def post_order(roots: Sequence[Op], needs: Callable[[Op], Iterable[Op]]) -> list[Op]:
     """The nodes that ``roots`` reach, each behind those that it ``needs``."""
     order: list[Op] = []
+    entered: set[Op] = set()
     done: set[Op] = set()
     stack = [*reversed(roots)]
     while stack:
         op = stack[-1]
-        todo = [o for o in needs(op) if o not in done] if op not in done else []
-        if todo:
-            stack.extend(reversed(todo))
+        if op not in entered:
+            entered.add(op)
+            stack += reversed([o for o in needs(op) if o not in done])
             continue
         stack.pop()
         if op not in done:
