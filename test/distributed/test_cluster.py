@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
+import signal
+import socket
 import subprocess
 import sys
+import urllib.request
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import rlx
 from rlx.tools.cli import parser
+from support.tiny_llm import write_talker
 
 ROOT = Path(__file__).resolve().parents[2]
 CLUSTER = ROOT / "examples" / "cluster"
@@ -52,9 +58,9 @@ def test_kubernetes_calls_what_there_is() -> None:
     specs += [replicas[name]["template"]["spec"] for name in ("Launcher", "Worker")]
     commands = [c["command"] for spec in specs for c in spec["containers"] if "command" in c]
     assert len(commands) == 2
-    for rlx, *arguments in commands:
+    for name, *arguments in commands:
         found = parser({"launch"}).parse_args(arguments)
-        assert rlx == "rlx" and found.ranks == replicas["Worker"]["replicas"]
+        assert name == "rlx" and found.ranks == replicas["Worker"]["replicas"]
         assert (ROOT / found.script).exists()
     for spec in specs:
         volumes = {v["name"] for v in spec.get("volumes", [])}
@@ -71,3 +77,31 @@ def test_ray_starts_ranks_again(tmp_path: Path) -> None:
     alone = run(*launch, str(CLUSTER / "train.py"), "--steps", "40")
     assert line.startswith("1 ranks: 20 steps, loss ")  # from the checkpoint at 20
     assert line.rpartition(" ")[2] in alone
+
+
+def test_ray_serves_replicas(tmp_path: Path) -> None:
+    pytest.importorskip("ray.serve", reason="Ray Serve is not installed (pip install 'ray[serve]')")
+    pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    folder = write_talker(tmp_path, num_hidden_layers=1)
+    llm = rlx.LLM(folder, threads=1, context=64)
+    wanted = [*llm.generate("Once upon", max_new_tokens=4)[0].ids]
+    words = [str(CLUSTER / "ray_serve.py"), str(folder), "--port", str(port), "--context", "64"]
+    with subprocess.Popen([sys.executable, *words], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            assert any("2 replicas at" in line for line in server.stdout)
+            seen = set[int]()
+            for _ in range(100):
+                body = json.dumps({"prompt": "Once upon", "max_new_tokens": 4}).encode()
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}", body) as reply:
+                    found = json.load(reply)
+                assert found["ids"] == wanted
+                seen.add(found["pid"])
+                if len(seen) == 2:
+                    break
+            assert len(seen) == 2, "both replicas answer"
+        finally:
+            server.send_signal(signal.SIGINT)
