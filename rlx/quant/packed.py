@@ -1,7 +1,8 @@
 """Matrices of integers packed in words of 32 bits: the layouts of GPTQ, AWQ and MLX.
 
     gptq        qweight i32 [k * bits / 32, n], qzeros i32 [groups, n * bits / 32], scales
-                [groups, n], g_idx i32 [k]: (q - (zero + 1)) * scale, of the matrix [k, n]
+                [groups, n], g_idx i32 [k]: (q - (zero + 1) % 2 ** bits) * scale, of the
+                matrix [k, n]
     gptq_v2     zeros are stored as they are
     awq         qweight i32 [k, n / 8], qzeros i32 [groups, n / 8], scales [groups, n]; 4 bits
     mlx_affine  weight u32 [n, k * bits / 32], scales and biases [n, groups]: q * scale + bias, of
@@ -76,8 +77,9 @@ def decode(scheme: str, data: Mapping[str, Any], shape: Sequence[int]) -> Array:
             v.reshape(len(v), -1, 8)[..., np.argsort(_AWQ)].reshape(len(v), -1) for v in (q, zero)
         )
     group = _groups(scheme, data, scales, rows)
-    shift = np.float32(scheme == "gptq")
-    return (q.astype(np.float32) - (zero.astype(np.float32) + shift)[group]) * scales[group]
+    if scheme == "gptq":  # one less is stored: a zero point of 0 has all bits
+        zero = (zero + 1) & ((1 << bits) - 1)
+    return (q.astype(np.float32) - zero.astype(np.float32)[group]) * scales[group]
 
 
 def _groups(scheme: str, data: Mapping[str, Any], scales: Array, k: int) -> Array:
