@@ -12,6 +12,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
 
@@ -20,13 +22,15 @@ from rlx.errors import GraphError, ModelError
 from rlx.frontends import gguf
 from rlx.llm.embedding import POOLINGS, pooling_of
 from rlx.llm.engine import StepRows
+from rlx.llm.sampling import Row, SamplingParams
 from rlx.llm.weights import from_hf
 from support.minilm import SMOLLM_PACKAGE, smollm_file
-from support.tiny_llm import write_talker
+from support.tiny_llm import TALKER, write_talker
 
 Array = np.ndarray[Any, Any]
 
 TEXTS = ["Once upon a time", "ø", "A longer prompt, of more tokens than a page has: " + "x" * 60]
+GREEDY = SamplingParams(temperature=0.0)
 SMOLLM = Path(__file__).parent / "fixtures" / "smollm2.npz"  # tools/make_llm_fixtures.py
 
 
@@ -219,9 +223,10 @@ def test_nothing_compiles_after_the_warm_up(folder: Path) -> None:
     assert len(llm.sampler._compiled) == len(graphs) - 2
 
 
-def test_precisions_on_weights_in_blocks(folder: Path, tmp_path: Path) -> None:
-    exact = rlx.LLM(folder, threads=1, precision="f32", cache="f32")
-    config, path = exact.decoder.config, tmp_path / "small.gguf"
+@pytest.fixture(scope="module")
+def blocks(folder: Path) -> Path:
+    """The small model as a GGUF file, with weights in blocks where they have rows of 32."""
+    config, path = rlx.LLM(folder, threads=1).decoder.config, folder.parent / "small.gguf"
     tensors = {
         name: gguf.Tensor.of(t.numpy(), "q8_0") if t.shape[-1] == 32 and len(t.shape) > 1 else t
         for name, t in from_hf(str(folder), config).items()
@@ -236,15 +241,51 @@ def test_precisions_on_weights_in_blocks(folder: Path, tmp_path: Path) -> None:
     }  # fmt: skip
     metadata = {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in sizes.items()}}
     gguf.write(path, tensors, metadata)
+    return path
+
+
+def test_precisions_on_weights_in_blocks(folder: Path, blocks: Path) -> None:
+    exact = rlx.LLM(folder, threads=1, precision="f32", cache="f32")
     ids, far = list(range(30)), dict[str, float]()
     p = _log_softmax(exact.logits(ids))
     for precision in ("f32", "bf16", "q8"):
-        found = rlx.LLM(path, threads=1, precision=precision, cache="f32")
+        found = rlx.LLM(blocks, threads=1, precision=precision, cache="f32")
         assert not found.has_tokenizer
         assert found.generate(ids, max_new_tokens=2)[0].text is None
         q = _log_softmax(found.logits(ids))
         far[precision] = float((np.exp(p) * (p - q)).sum(-1).mean())
     assert 0 < far["f32"] < far["q8"] < 1e-2 and far["bf16"] < 1e-2
+
+
+def test_the_bits_of_answers_in_q8_are_their_own(blocks: Path) -> None:
+    """Whatever runs beside, after what is known of others, and when they give way."""
+    alone = rlx.LLM(blocks, threads=1, context=160, tokens=512)
+    crowd = rlx.LLM(blocks, threads=2, context=160, tokens=256, sequences=6)
+    schedule = crowd.batch.schedule
+
+    def logits(ids: Sequence[int]) -> Array:
+        return alone.decoder.step(StepRows.of([(ids, 0, range(5))], every=True))
+
+    @settings(max_examples=12, deadline=None)
+    @given(data=st.data())
+    def together(data: st.DataObject) -> None:
+        begin = data.draw(st.integers(0, 70))
+        ends = st.lists(st.integers(0, TALKER - 1), min_size=1, max_size=9)
+        prompts = data.draw(
+            st.lists(ends.map(lambda end: [*range(begin), *end]), min_size=1, max_size=6)
+        )
+        length = data.draw(st.integers(1, 70))
+        found = crowd.generate(prompts, max_new_tokens=length, ignore_eos=True)
+        for prompt, one in zip(prompts, found, strict=True):
+            rows = logits([*prompt, *one.ids])[len(prompt) - 1 : -1]
+            assert rows.argmax(-1).tolist() == list(one.ids)
+            drawn = alone.sampler.draw(
+                rows, [Row(GREEDY, prompt, one.ids[:n]) for n in range(length)]
+            )
+            assert [d.logprob for d in drawn] == [d.logprob for d in one.drawn]
+
+    together()
+    assert schedule.preemptions and schedule.prefix.hits, "the cases are what they are for"
 
 
 def _log_softmax(logits: Array) -> Array:
