@@ -37,7 +37,8 @@ class Tensor:
     """A tensor of a case: its shape and how its values are drawn.
 
     ``kind``: "normal"; "weight", a matrix ``[inputs, outputs]`` of a linear layer, which a library
-    may keep transposed; "gain", normal about 1; or "ids", integers from 0 up to ``scale``.
+    may keep transposed; "gain", normal about 1; "ids", integers from 0 up to ``scale``; or "ones",
+    integers that are 1, such as the mask of a text without padding.
     """
 
     shape: tuple[int, ...]
@@ -59,6 +60,8 @@ class Tensor:
         rng = np.random.default_rng(zlib.crc32(name.encode()))
         if self.kind == "ids":
             return rng.integers(0, int(self.scale), self.shape)
+        if self.kind == "ones":
+            return np.ones(self.shape, np.int64)
         scale = self.scale / math.sqrt(self.shape[0]) if self.kind == "weight" else self.scale
         drawn = rng.standard_normal(self.shape, np.float32) * np.float32(scale)
         return (drawn * 0.1 + 1 if self.kind == "gain" else drawn).astype(self.numpy)
@@ -86,6 +89,9 @@ class Case:
     runtimes: tuple[str, ...] | None = None
     quick: bool = False
     """Whether ``--quick`` takes it."""
+    traced: bool = True
+    """Whether torch writes the files of a case from a run of the module, or from its code as
+    ``torch.export`` reads it, which whole models need."""
     moved: float = 0
     """The bytes that it must read and write at least; 0 where nobody counts them."""
     dtype: str = ""
@@ -112,7 +118,7 @@ class Case:
         """Whether a library can run it."""
         if self.runtimes is None:
             # Which have programs for some cases only.
-            return runtime not in ("c", "sklearn", "cublas", "ggml", "llama_cpp")
+            return runtime not in ("c", "sklearn", "cublas", "ggml", "llama_cpp", "rlx_onnx")
         return runtime in self.runtimes
 
     def reference(self) -> Array:

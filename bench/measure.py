@@ -26,6 +26,8 @@ from bench.runtimes import EXPORTED, NEEDS, RUNTIMES
 
 ROOT = Path(__file__).resolve().parents[1]
 OURS = "rlx"
+ALSO_OURS = ("rlx_onnx",)
+"""RLX once more, another way: in the tables, but no peer."""
 
 
 def environment(**given: str) -> dict[str, str]:

@@ -18,8 +18,10 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bench.measure import OURS, Failure, Row
+from bench.measure import ALSO_OURS, OURS, Failure, Row
 
+FIRSTS = ("zoo",)
+"""The families that show how long a first call takes."""
 LIMITS = ("limits", "gpu_limits")
 """The families that find what the machine or a device reaches."""
 
@@ -90,7 +92,7 @@ class Comparison:
 
 def comparison(rows: dict[str, Row]) -> Comparison | None:
     """None if RLX or every peer has no row."""
-    peers = [row for name, row in rows.items() if name != OURS]
+    peers = [row for name, row in rows.items() if name not in (OURS, *ALSO_OURS)]
     if OURS not in rows or not peers:
         return None
     best, ours = min(peers, key=lambda row: row.least), rows[OURS]
@@ -176,7 +178,21 @@ def section(results: Results, family: str) -> str:
         lines.append(_line(cells))
     failures = [f for f in results.failures if f.family == family]
     notes = [f"- {f.runtime} did not run {f.case} ({f.threads} T): {f.reason}" for f in failures]
-    return "\n".join([*lines, *([""] if notes else []), *notes, *ragged(results, family)])
+    more = [*ragged(results, family), *(firsts(results, family) if family in FIRSTS else [])]
+    return "\n".join([*lines, *([""] if notes else []), *notes, *more])
+
+
+def firsts(results: Results, family: str) -> list[str]:
+    """Lines of a table: seconds of the first call, from the module or the file to the first
+    result."""
+    found = results.cases(family)
+    names = list(dict.fromkeys(n for rows in found.values() for n in rows))
+    lines = ["", _line(["first call", "threads", *names]), _line(["---"] * (2 + len(names)))]
+    for (_, case, threads), rows in found.items():
+        times = [rows[n].first if n in rows else None for n in names]
+        cells = ["-" if t is None else _amount(t, "s") for t in times]
+        lines.append(_line([case, str(threads), *cells]))
+    return lines
 
 
 def ragged(results: Results, family: str) -> list[str]:

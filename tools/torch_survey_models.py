@@ -7,7 +7,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from torch_survey import Result, judge
+from torch_survey import Result, enliven, judge, settle
 
 Case = Callable[[Result], None]
 
@@ -18,10 +18,16 @@ LARGEST = 400e6
 
 
 def timm_cases() -> dict[str, Case]:
-    """The model of each family of timm that has the fewest weights."""
+    """Every family of timm, with the model of it that has the fewest weights."""
+    from timm.models import list_models, list_modules
+
+    return {family: _timm_case(family) for family in list_modules() if list_models(module=family)}
+
+
+def _smallest(family: str) -> str:
+    """The least model of a family, among those whose names promise it."""
     import timm
     import torch
-    from timm.models import list_modules
 
     def size(name: str) -> float:
         try:
@@ -30,25 +36,22 @@ def timm_cases() -> dict[str, Case]:
         except Exception:
             return float("inf")
 
-    found: dict[str, Case] = {}
-    for family in list_modules():
-        names = timm.list_models(module=family)
-        if names:
-            small = [n for n in names if any(w in n for w in SMALL_WORDS)] or names
-            name = min(small[:12], key=size)
-            found[name] = _timm_case(name)
-    return found
+    names = timm.list_models(module=family)
+    return min(([n for n in names if any(w in n for w in SMALL_WORDS)] or names)[:8], key=size)
 
 
-def _timm_case(name: str) -> Case:
+def _timm_case(family: str) -> Case:
     def run(result: Result) -> None:
         import timm
         import torch
 
+        result["model"] = name = _smallest(family)
         torch.manual_seed(0)
         model = timm.create_model(name).eval()
         cfg = model.default_cfg
         size = cfg.get("min_input_size") or cfg.get("input_size", (3, 224, 224))
+        enliven(model)
+        settle(model, torch.randn(2, *size))
         judge(model, (torch.randn(1, *size),), {}, result)
 
     return run
@@ -219,6 +222,7 @@ def _transformer_case(kind: str) -> Case:
     def run(result: Result) -> None:
         result["stage"] = "no small model"
         model, kwargs = _small_model(kind)
+        enliven(model)
         judge(model, (), kwargs, result)
 
     return run

@@ -23,6 +23,7 @@ FAMILIES = {
     "minilm": "bench.families.minilm",
     "bert": "bench.families.bert",
     "llama": "bench.families.llama",
+    "zoo": "bench.families.zoo",
     "llm": "bench.families.llm",
     "llm_process": "bench.families.llm_process",
     "bf16": "bench.families.bf16",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -17,6 +19,8 @@ def prepare(case: Case, threads: int, folder: Path) -> Run:
     """Write an ONNX file and, where OpenVINO is installed, its own from the same module."""
     torch.set_num_threads(threads)
     m, given, names = module(case, exporting=True), arguments(case), list(case.inputs)
+    if not case.traced:
+        return _from_code(m, given, names, folder)
     with torch.no_grad():
         if case.runs_on("onnxruntime"):
             torch.onnx.export(
@@ -35,4 +39,19 @@ def prepare(case: Case, threads: int, folder: Path) -> Run:
             converted.validate_nodes_and_infer_types()
             file = str(folder / EXPORTED["openvino"])
             ov.save_model(converted, file, compress_to_fp16=False)
+    return lambda: ()
+
+
+def _from_code(m: Any, given: Any, names: list[str], folder: Path) -> Run:
+    """Write the ONNX file that torch makes by ``torch.export``, and OpenVINO's from that."""
+    file = str(folder / EXPORTED["onnxruntime"])
+    torch.onnx.export(
+        m, given, file, input_names=names, dynamo=True, opset_version=OPSET, external_data=False,
+        verbose=False,
+    )  # fmt: skip
+    if find_spec("openvino") is not None:
+        import openvino as ov
+
+        converted = str(folder / EXPORTED["openvino"])
+        ov.save_model(ov.convert_model(file), converted, compress_to_fp16=False)
     return lambda: ()

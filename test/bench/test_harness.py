@@ -100,6 +100,16 @@ def test_a_ragged_case_is_compared_with_its_padded_neighbour_by_work() -> None:
     assert "ragged" not in report.section(results(row("rlx", 1e-3)), "f")
 
 
+def test_whole_models_show_first_calls_and_rlx_twice_is_no_peer() -> None:
+    rows = [row("rlx", 2e-3), row("rlx_onnx", 1e-3), row("torch", 3e-3)]
+    found = results(*(replace(r, family="zoo", first=s) for s, r in enumerate(rows, 1)))
+    assert "| c | 1 | 2 ms | 2 ms | 1 | **0.50** | 1.50 | 1.50 (1.50) torch |" in (
+        report.section(found, "zoo")
+    )
+    assert report.section(found, "zoo").splitlines()[-1] == "| c | 1 | 1 s | 2 s | 3 s |"
+    assert "first call" not in report.section(results(rows[0]), "f")
+
+
 @pytest.mark.parametrize("name", ["gemm", "attention", "softmax", "norm", "activation"])
 def test_the_ragged_cases_of_a_family_have_neighbours(name: str) -> None:
     found = cases(name)

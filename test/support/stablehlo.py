@@ -12,22 +12,23 @@ import rlx
 from rlx._mlir import context, ir, raw_elements, stablehlo, stablehlo_module
 from rlx.frontends.stablehlo.node import type_of
 
-__all__ = ["Array", "check", "drawn", "ours", "program", "reference"]
+__all__ = ["Array", "agree", "check", "drawn", "ours", "program", "reference", "types_of"]
 
 Array = np.ndarray[Any, Any]
 
 
 def program(body: str, inputs: str, outputs: str) -> str:
     """The text of a module whose ``main`` has these types; ``body`` ends in what it returns."""
-    given = ", ".join(f"%{chr(97 + i)}: {t}" for i, t in enumerate(_types(inputs)))
-    many = _types(outputs)
+    given = ", ".join(f"%{chr(97 + i)}: {t}" for i, t in enumerate(types_of(inputs)))
+    many = types_of(outputs)
     last = f"return {', '.join(f'%r{i}' if len(many) > 1 else '%r' for i in range(len(many)))}"
     end = f"{last} : {', '.join(many)}"
     result = outputs if len(many) == 1 else f"({', '.join(many)})"
     return f"module {{\nfunc.func public @main({given}) -> {result} {{\n{body}\n{end}\n}}\n}}\n"
 
 
-def _types(text: str) -> list[str]:
+def types_of(text: str) -> list[str]:
+    """The types of tensors in a text."""
     return re.findall(r"tensor<[^<>]*(?:<[^<>]*>)?[^<>]*>", text)
 
 
@@ -100,8 +101,11 @@ def ours(text: str, arrays: Sequence[Array], device: str = "interpret") -> list[
 
 def check(text: str, arrays: Sequence[Array], device: str = "interpret") -> None:
     """Both give the same, within the rounding of a few operations."""
-    wanted = reference(text, arrays)
-    found = ours(text, arrays, device)
+    agree(ours(text, arrays, device), reference(text, arrays))
+
+
+def agree(found: Sequence[Array], wanted: Sequence[Array]) -> None:
+    """Results are the same, within the rounding of a few operations; else AssertionError."""
     assert len(found) == len(wanted)
     for a, b in zip(found, wanted, strict=True):
         assert (a.shape, a.dtype) == (b.shape, b.dtype)

@@ -15,10 +15,10 @@ from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant, Iota
 from rlx.ops.pointwise.complex import Complex
 from rlx.ops.pointwise.floats import WHOLE
-from rlx.types import DTYPES, DType, bf16, bool_, f16, i64
+from rlx.types import DTYPES, DType, bf16, bool_, f16, f32, f64, i64
 from rlx.xp.elementwise import pow as _pow
 
-__all__: list[str] = []
+__all__ = ["total_order"]
 
 _SAME = {
     "abs": "abs", "atan2": "atan2", "ceil": "ceil", "cosine": "cos", "exponential": "exp",
@@ -128,9 +128,20 @@ def _compare(n: Node) -> Result:
     direction = n.word("comparison_direction")
     if a.dtype is bool_ and direction not in ("EQ", "NE"):
         a, b = a.cast("u8"), b.cast("u8")
+    total = n.has("compare_type") and n.word("compare_type") == "TOTALORDER"
+    if total and a.dtype.is_float:
+        a, b = total_order(a), total_order(b)
     found = builder(direction.lower())
     assert found is not None
     return found(a, b)
+
+
+def total_order(x: Value) -> Value:
+    """Integers in the total order of floats (IEEE 754, 5.10): -0.0 before 0.0, and nan at the end
+    that its sign says."""
+    bits = (x if x.dtype in (f32, f64) else x.cast(f32)).bitcast("i64" if x.dtype is f64 else "i32")
+    most = _like(bits, np.iinfo(bits.dtype.numpy).max)
+    return bits.lt(_like(bits, 0)).where(bits.bitwise_xor(most), bits)
 
 
 @row("select")

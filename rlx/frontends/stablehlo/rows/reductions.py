@@ -11,6 +11,7 @@ import numpy as np
 from rlx.base.frozen import frozen
 from rlx.errors import UnsupportedError
 from rlx.frontends.stablehlo.node import Node, Result, as_type, row
+from rlx.frontends.stablehlo.rows.elementwise import total_order
 from rlx.frontends.stablehlo.rows.movement import trimmed
 from rlx.ir.builders import builder
 from rlx.ir.graph import Graph
@@ -224,11 +225,12 @@ def _sort(n: Node) -> Result:
             "the region compares otherwise than by the order of some operands, first by one, then"
             " by the next"
         )
-    if len(n.xs) == 1:
+    total = _totally_ordered(n)
+    if len(n.xs) == 1 and not total:
         return n.x.sort(axis, keys[0][1])
     order: Value | None = None
     for operand, descending in reversed(keys):
-        key = n.xs[operand]
+        key = total_order(n.xs[operand]) if operand in total else n.xs[operand]
         key = key if order is None else key.take_along_axis(order, axis)
         found = key.argsort(axis, descending)
         order = found if order is None else order.take_along_axis(found, axis)
@@ -267,6 +269,21 @@ def _keys(n: Node) -> list[tuple[int, bool]] | None:
         if not less[equal].any():
             return found
     return found if found and not less[equal].any() else None
+
+
+def _totally_ordered(n: Node) -> list[int]:
+    """The operands of which the region tells the zeros apart."""
+    floats = [i for i, x in enumerate(n.xs) if x.dtype.is_float]
+    graph = Graph("comparator")
+    count = max(1, 2 * len(floats))
+    kinds = [x.dtype for x in n.xs for _ in "ab"]
+    leaves = [graph.input(f"x{i}", [count], dt) for i, dt in enumerate(kinds)]
+    graph.set_outputs([n.body(0, leaves)[0]])
+    feeds = {f"x{i}": np.zeros(count, dt.numpy) for i, dt in enumerate(kinds)}
+    for k, i in enumerate(floats):  # once with each operand of the comparison below 0.0
+        feeds[f"x{2 * i}"][2 * k] = feeds[f"x{2 * i + 1}"][2 * k + 1] = -0.0
+    apart = np.broadcast_to(interpret(graph, feeds)[0], [count])
+    return [i for k, i in enumerate(floats) if apart[2 * k] != apart[2 * k + 1]]
 
 
 def _sample(x: Value, rng: np.random.Generator) -> np.ndarray[Any, Any]:
