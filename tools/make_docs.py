@@ -450,8 +450,9 @@ Of the specification these ops have no row: collectives (`all_gather`, `all_redu
 `collective_broadcast`, `collective_permute`, `reduce_scatter`), tokens and transfers (`after_all`,
 `create_token`, `infeed`, `outfeed`, `recv`, `send`, `async_start`, `async_done`), random numbers
 whose bits are the machine's (`rng`, `rng_bit_generator`; `jax.random` uses neither), quantized
-types (`uniform_quantize`, `uniform_dequantize`), `dynamic_conv` and `set_dimension_size`. Of
-complex numbers `cosine`, `exponential_minus_one`, `log_plus_one`, `logistic`, `rsqrt`, `sign`,
+types (`uniform_quantize`, `uniform_dequantize`), `dynamic_conv` and `set_dimension_size`.
+
+Of complex numbers `cosine`, `exponential_minus_one`, `log_plus_one`, `logistic`, `rsqrt`, `sign`,
 `sine`, `tan` and `tanh` are refused, as are regions of several ops in `scatter`, and any but a sum
 in `select_and_scatter`.
 
