@@ -6,8 +6,8 @@ A module is imported in the process of its library alone; ``prepare`` returns th
 """
 
 RUNTIMES = (
-    "rlx", "rlx_onnx", "torch", "inductor", "onnxruntime", "openvino", "jax", "iree", "numpy",
-    "sklearn", "c", "ggml", "llama_cpp",
+    "rlx", "torch", "inductor", "onnxruntime", "openvino", "jax", "iree", "numpy", "sklearn", "c",
+    "ggml", "llama_cpp", "rlx_onnx",
 )  # fmt: skip
 """By name; "c", "sklearn", "ggml" and "llama_cpp" run what cases of their own have, and "rlx_onnx"
 whole models."""
