@@ -115,13 +115,14 @@ def watch(
     *,
     title: str,
     parsed: tuple[str, str] | None = None,
+    texts: Mapping[str, str] | None = None,
     profile: Profile | None = None,
 ) -> CompileView:
     """Take a module from ``level`` to LIR, and emit the kernels.
 
-    ``parsed`` is the name and the text of what the module was parsed from, if it was, and
-    ``profile`` that of the graph, whose times the picture has. Raises what a
-    compile raises.
+    ``parsed`` is the name and the text of what the module was parsed from, if it was, ``texts`` are
+    what stands for files that cannot be shown, and ``profile`` is that of the graph, whose times
+    the picture has. Raises what a compile raises.
     """
     provenance = Provenance(parsed[0] if parsed else "-")
     levels: list[Level] = []
@@ -140,7 +141,7 @@ def watch(
     _declare(levels[-1], nodes)
     main = steps["main"]
     missed = [provenance.source(*m.location) for m in compilation.fusion.missed]
-    source = source_level(provenance, dict([parsed] if parsed else []))
+    source = source_level(provenance, dict([parsed] if parsed else [], **texts or {}))
     return CompileView(
         title, compilation.target.spec, [source, *levels],
         provenance.origins, kernels, [nodes[k.name] for k in kernels], main,

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from rlx.base.units import bytes_text
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
+from rlx.ir.location import NamedLocation
 
 if TYPE_CHECKING:
     from typing import Unpack
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
     from rlx.lowering.compilation import OptionArgs
     from rlx.runtime.profile import Profile
 
-__all__ = ["Page", "inspect_html"]
+__all__ = ["Page", "inspect_html", "names_of_nodes"]
 
 
 class Page(str):
@@ -68,7 +69,23 @@ def inspect_html(
     with context:
         with compilation.timed("to-mlir"):
             module = to_mlir(bound, context)
-        text = Page(page(watch(module, "hir", compilation, title=graph.name, profile=profile)))
+        view = watch(
+            module, "hir", compilation,
+            title=graph.name, texts=names_of_nodes(graph), profile=profile,
+        )  # fmt: skip
+        text = Page(page(view))
     if path is not None:
         Path(path).write_text(text, encoding="utf-8")
     return text
+
+
+def names_of_nodes(graph: Graph) -> dict[str, str]:
+    """The names of an imported model's nodes as lines, in the place of a file that is no text."""
+    named: dict[str, dict[int, str]] = {}
+    for _, place in graph.places():
+        if isinstance(place, NamedLocation) and not place[0].endswith(".py"):
+            named.setdefault(place[0], {})[place[1]] = place.name
+    return {
+        file: "\n".join(names.get(n, "") for n in range(1, max(names) + 1))
+        for file, names in named.items()
+    }

@@ -180,6 +180,15 @@ def test_only_python_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixtur
 # -- the command -----------------------------------------------------------------------------------
 
 
+def test_the_nodes_of_an_imported_model_are_its_source(tmp_path: Path) -> None:
+    onnx = pytest.importorskip("onnx", reason="onnx is not installed")
+    text = """<ir_version: 10, opset_import: ["" : 20]>
+    two (float[4, 8] x) => (float[4, 8] y) { [first] h = Exp (x) [last] y = Sin (h) }"""
+    onnx.save(onnx.parser.parse_model(text), tmp_path / "two.onnx")
+    shown = rlx.inspect_html(rlx.from_onnx(tmp_path / "two.onnx"))
+    assert '"first"' in shown and '"last"' in shown and "cannot be read" not in shown
+
+
 @pytest.mark.parametrize("level", ["hir", "fused", "lir"])
 def test_any_level_can_be_viewed(
     level: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]

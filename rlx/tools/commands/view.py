@@ -52,6 +52,7 @@ def run(args: argparse.Namespace) -> int:
     from rlx.targets import default_target, find_target
     from rlx.text.files import decode
     from rlx.view.compile import watch
+    from rlx.view.graph import names_of_nodes
     from rlx.view.page import page
 
     standard = args.file == "-"
@@ -62,9 +63,10 @@ def run(args: argparse.Namespace) -> int:
     check_free(output, args.force)
     context = make_context()
     with context:
-        parsed = None
+        parsed, texts = None, dict[str, str]()
         if not standard and (kind_of(name) is not Kind.TEXT or args.dim or args.precision):
-            module = to_mlir(_graph(name, args, compilation.target), context)
+            graph = _graph(name, args, compilation.target)
+            module, texts = to_mlir(graph, context), names_of_nodes(graph)
         else:
             text = decode(sys.stdin.buffer.read() if standard else _read(name), name)
             module, parsed = _parsed(text, name, context), (name, text)
@@ -73,7 +75,9 @@ def run(args: argparse.Namespace) -> int:
             check_sizes(name, _symbols(module))
         title = Path(name).name
         profile = _profile(name, args, compilation) if args.run else None
-        view = watch(module, level, compilation, title=title, parsed=parsed, profile=profile)
+        view = watch(
+            module, level, compilation, title=title, parsed=parsed, texts=texts, profile=profile
+        )
     Path(output).write_text(page(view), encoding="utf-8")
     print(output)
     return 0
