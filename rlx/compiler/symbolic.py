@@ -120,7 +120,9 @@ def lower_symbolic(
             # Asking records the guard: the schedule is for sizes of which the answer is the same.
             _ask(SymDim({(s,): 1}), sizes[s.name] if s.name in few else None, least)
     known: dict[str, int | SymDim] = {
-        s.name: SymDim.symbol(s.name, max(least, s.least), s.most) for s in symbols
+        s.name: SymDim.symbol(s.name, max(least, s.least), s.most)
+        for s in symbols
+        if s.name not in few
     }
     known |= few
     graph = rebuild(graph, lambda t: t.bind(known), known)

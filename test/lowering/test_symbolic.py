@@ -116,3 +116,12 @@ def test_a_size_of_one_is_bound_for_good() -> None:
     found = lower_at(g, {"n": 1, "m": 7})
     assert found.serves({"n": 1, "m": 5})
     assert not found.serves({"n": 2, "m": 7}) and not found.serves({"n": 1, "m": 1})
+
+
+def test_a_dim_whose_range_is_one_size() -> None:
+    for size in (0, 1, 2):
+        g = Graph()
+        x = g.input("x", [rlx.Dim("n", size, size), "m"])
+        g.set_outputs((x * 2).sum(axes=1))
+        for general in (False, True):
+            assert lower_at(g, {"n": size, "m": 7}, general).serves({"n": size, "m": 8})

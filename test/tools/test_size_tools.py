@@ -1,0 +1,29 @@
+"""The tools that count variants, on a few ops and a small model."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def _said(tool: str, *arguments: str) -> tuple[int, str, str]:
+    command = [sys.executable, f"tools/{tool}.py", *arguments]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.returncode, done.stdout, done.stderr
+
+
+def test_ops() -> None:
+    assert _said("size_variants", "--op", "mir.flip", "--op", "mir.cumsum")[:2] == (0, "")
+    status, said, counted = _said("size_variants", "--op", "mir.fft")
+    assert status == 1 and "mir.fft-c64-0 at 8: " in said and " need more than" in counted
+
+
+def test_models() -> None:
+    status, table, why = _said(
+        "size_models", "--model", "training", "--sizes", "9", "--bits", "1", "--timed", "1"
+    )
+    assert status == 0, why
+    assert table.splitlines()[2].startswith("| training |") and " 1 of 1 " in table
