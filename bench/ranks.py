@@ -86,7 +86,7 @@ def peer(rank: int, ranks: int) -> Step:
     values = [torch.nn.Parameter(torch.from_numpy(a)) for a in weights.values()]
     model.own = torch.nn.ParameterList(values)
     model.forward = lambda: torch_loss(CASE, dict(zip(weights, model.own, strict=True)), x, y)
-    module = torch.nn.parallel.DistributedDataParallel(model, find_unused_parameters=True)
+    module = torch.nn.parallel.DistributedDataParallel(model)
     optimizer = torch.optim.SGD(module.parameters(), lr=LEARNING_RATE, fused=True)
 
     def step() -> float:
@@ -164,6 +164,8 @@ def main() -> int:
         rank, ranks = (int(os.environ[n]) for n in names)
         as_rank(args.what, rank, ranks, args.steps, args.into)
         return 0
+    if args.what == "torch" or (args.peer and args.what != "train"):
+        parser.error("--peer is for train, and torch is what it runs")
     kinds: list[tuple[str, str | None]] = [(args.what, None)]
     kinds += [("torch", args.peer)] if args.peer else []
     found: dict[tuple[str, int], list[float]] = {}
