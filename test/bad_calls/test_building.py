@@ -196,7 +196,7 @@ VALUES = [
     ),
     Bad(
         UnknownOpError,
-        "no op or attribute 'set_output'; did you mean 'set_outputs'",
+        r"no op or attribute 'set_output'; write g.set_outputs\(\[y\]\)",
         lambda g, x: g.set_output(x),
     ),
     Bad(UnknownOpError, "no op or attribute 'dtyp'; did you mean 'dtype'", lambda g, x: x.dtyp),

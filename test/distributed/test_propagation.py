@@ -15,6 +15,7 @@ from rlx.distributed import Sharded, run_threads
 from rlx.errors import RlxError
 from rlx.llm.builder import Cache, step_graphs
 from rlx.llm.config import ModelConfig
+from rlx.llm.share import Share
 from rlx.llm.weights import from_hf
 from rlx.models.files import read_json
 from rlx.runtime.background import waited
@@ -225,7 +226,8 @@ def test_a_step_of_a_decoder_is_cut_along_its_heads(tmp_path: Path) -> None:
     """Specs of its caches and of two weights a layer: two sums a layer follow."""
     write_talker(tmp_path)
     config = ModelConfig.from_hf(read_json(str(tmp_path / "config.json"), dict))
-    made, _ = step_graphs(config, from_hf(str(tmp_path), config), Cache(8, 4, f32, 2, 32), "f32")
+    cache, share = Cache(8, 4, f32, 2, 32), Share.whole(config)
+    made, _ = step_graphs(config, from_hf(str(tmp_path), config), cache, "f32", share)
     g = made.graph.bind({"rows": 3})
     caches = [str(v.name) for v in g.inputs if str(v.name).startswith(("keys", "values"))]
     specs = dict.fromkeys(caches, P(None, "model"))

@@ -323,7 +323,7 @@ def test_dense_images_are_read_as_they_lie() -> None:
     ])  # fmt: skip
     agrees(g, {n: a * 0.05 for n, a in arrays(g).items()})
     lir = rlx.inspect_pipeline(g, "cpu").lir
-    assert len(re.findall(r'call @conv_layout_\d+\([^\n]*"conv"', lir)) == 3  # weights, planes
+    assert len(re.findall(r'call @conv_layout_\d+\([^\n]*conv"', lir)) == 3  # weights, planes
 
 
 def test_every_rank_and_adjoint_goes_through_the_kernels() -> None:

@@ -304,6 +304,8 @@ REFUSED: list[tuple[str, list[Any], Then, type[RlxError]]] = [
     ("is taken of images as rows", IMAGE, _rounded, UnsupportedError),
     ("is taken without groups, found 2", IMAGE,
      lambda g, x: _conv(g, _codes(g, x), 2, 1, 1, 1, groups=2), UnsupportedError),
+    ("is taken in two dims, without dilation", IMAGE,
+     lambda g, x: _conv(g, _codes(g, x), 2, 2, 2, 2, dilation=(2, 2)), UnsupportedError),
     ("max_pool is taken in two dims, without padding", IMAGE,
      lambda g, x: _conv(g, _codes(g, x), 2, 2, 1, 1).max_pool2d(2, padding=1), UnsupportedError),
     ("argmax is taken of the last product's outputs", IMAGE,
