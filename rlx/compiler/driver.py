@@ -21,7 +21,7 @@ from rlx.ir.foreign_kernel import CKernel
 from rlx.ir.graph import Graph
 from rlx.kernels.fallback.foreign import CustomConfig
 from rlx.kernels.loop import emit as loop
-from rlx.kernels.registry import emit_kernel
+from rlx.kernels.registry import FAMILIES, emit_kernel
 from rlx.lowering.compilation import Compilation, CompileReport, Options
 from rlx.lowering.dump import dump_levels
 from rlx.lowering.locations import Places, numbered
@@ -257,9 +257,11 @@ def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
 
     workers = min(len(kernels), _native.default_threads())
     with ThreadPoolExecutor(workers, "rlx-compile") as pool:
+        # The longest go first: one that is begun last would be waited for alone.
+        order = sorted(kernels, key=lambda key: not FAMILIES[kernels[key].family].long)
         with threads_with_large_stacks():  # they are started as work is given
-            results = pool.map(make, kernels)
-        made = dict(zip(kernels, results, strict=True))
+            results = pool.map(make, order)
+        made = dict(zip(order, results, strict=True))
     _native.trim_heap()  # LLVM's and MLIR's garbage, 6 MB for a small model
     return made
 

@@ -36,7 +36,7 @@ class FamilyRow:
     The kernels of a ``joint`` family write the results of several ops of a region. ``overwrites``
     says when a result may take the memory of an operand that nothing else needs: "elements", if it
     is read element by element; "epilogue", if the epilogue alone reads it; "parts", if the kernel
-    writes a part of it.
+    writes a part of it. A ``long`` one has tiles in registers: its kernels take longest to make.
     """
 
     name: str
@@ -47,6 +47,7 @@ class FamilyRow:
     symbolic: bool = False
     joint: bool = False
     overwrites: Literal["", "elements", "epilogue", "parts"] = ""
+    long: bool = False
 
 
 _CPU: tuple[Frame, ...] = ("cpu",)
@@ -54,25 +55,42 @@ _GPU: tuple[Frame, ...] = ("gpu",)
 _ALL: tuple[Frame, ...] = ("cpu", "gpu")
 
 _ROWS = (
-    FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU),
+    FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU, long=True),
     FamilyRow("gpu_fft", "fft.gpu", "gpu_fft:SELECTOR", _GPU),
     FamilyRow("custom", "fallback.foreign", "fallback.foreign:SELECTOR", _CPU),
-    FamilyRow("block_product", "matmul.block_product", "matmul.block_weights:SELECTOR", _CPU),
+    FamilyRow(
+        "block_product", "matmul.block_product", "matmul.block_weights:SELECTOR", _CPU, long=True
+    ),
     FamilyRow(
         "grouped_block_product", "matmul.block_product", "matmul.block_weights:GROUPED", _CPU
     ),
-    FamilyRow("block_product_rows", "matmul.block_product_rows", "matmul.block_rows:PRODUCT", _CPU),
+    FamilyRow(
+        "block_product_rows",
+        "matmul.block_product_rows",
+        "matmul.block_rows:PRODUCT",
+        _CPU,
+        long=True,
+    ),
     FamilyRow("block_rows", "matmul.block_rows", "matmul.block_rows:ROUND", _CPU),
     FamilyRow("gpu_block_product", "matmul.gpu_block_product", "matmul.gpu_blocks:SELECTOR", _GPU),
-    FamilyRow("contraction", "matmul.emit", "matmul.blocked:SELECTOR", _ALL, overwrites="epilogue"),
-    FamilyRow("integer_contraction", "matmul.emit", "matmul.blocked:INTEGERS", _CPU),
-    FamilyRow("conv", "conv.planes", "conv.select:SELECTOR", _CPU, overwrites="epilogue"),
-    FamilyRow("conv_weights", "conv.weights_grad", "conv.weights_grad:SELECTOR", _CPU),
-    FamilyRow("attention", "attention.emit", "attention:SELECTOR", _ALL),
+    FamilyRow(
+        "contraction",
+        "matmul.emit",
+        "matmul.blocked:SELECTOR",
+        _ALL,
+        overwrites="epilogue",
+        long=True,
+    ),
+    FamilyRow("integer_contraction", "matmul.emit", "matmul.blocked:INTEGERS", _CPU, long=True),
+    FamilyRow(
+        "conv", "conv.planes", "conv.select:SELECTOR", _CPU, overwrites="epilogue", long=True
+    ),
+    FamilyRow("conv_weights", "conv.weights_grad", "conv.weights_grad:SELECTOR", _CPU, long=True),
+    FamilyRow("attention", "attention.emit", "attention:SELECTOR", _ALL, long=True),
     FamilyRow("rope", "attention.rope", "rope:SELECTOR", _CPU),
-    FamilyRow("paged_attention", "attention.paged", "paged_attention:SELECTOR", _CPU),
+    FamilyRow("paged_attention", "attention.paged", "paged_attention:SELECTOR", _CPU, long=True),
     FamilyRow("gpu_paged_attention", "attention.gpu_paged", "gpu_paged_attention:SELECTOR", _GPU),
-    FamilyRow("attention_grad", "attention.grad", "attention:GRAD", _CPU),
+    FamilyRow("attention_grad", "attention.grad", "attention:GRAD", _CPU, long=True),
     FamilyRow("rowwise", "rowwise.config", "rowwise.select:SELECTOR", _ALL, joint=True),
     FamilyRow(
         "elementwise",
