@@ -77,9 +77,9 @@ def test_a_network_that_made_the_points_is_found() -> None:
 
 REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "latency": (lambda: Network(-1, 1e9), "latency is -1, expected a number above 0"),
-    "bytes": (lambda: Network(1e-6, "9"), "bytes is '9', expected a number"),  # type: ignore[arg-type]
+    "bytes": (lambda: Network(1e-6, "9"), "bytes is '9', expected a number"),
     "beyond": (lambda: Network(1e-6, 1e9, (1e6, 0)), r"beyond\[1\] is 0, expected a number above"),
-    "one rate": (lambda: Network(1e-6, 1e9, (1e6,)), "beyond is .*, expected two numbers"),  # type: ignore[arg-type]
+    "one rate": (lambda: Network(1e-6, 1e9, (1e6,)), "beyond is .*, expected two numbers"),
     "beside": (
         lambda: cost(rlx.shard(layer(), MESH, SPECS), ROOF, SLOW, beside=["pipe"]),
         "the mesh has no axis 'pipe'",

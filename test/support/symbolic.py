@@ -7,6 +7,7 @@ bound graph has folded numbers of a known count, is run beside it and must have 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from typing import Any
@@ -31,7 +32,14 @@ from rlx.targets import find_target
 from rlx.types import TensorType, dtype
 
 __all__ = [
-    "differences", "is_bound", "judge", "lower_at", "numbers_of", "sizes_of", "with_symbol",
+    "differences",
+    "is_bound",
+    "judge",
+    "lower_at",
+    "numbers_of",
+    "sizes_of",
+    "with_sizes",
+    "with_symbol",
     "with_symbols",
 ]  # fmt: skip
 
@@ -65,13 +73,13 @@ def judge(
             wanted = lowered(graph.bind(sizes), Compilation(find_target("cpu")))
         given = bind_schedule(found.schedule, sizes)
         differ = differences(given, wanted)
-        if differ and _bits(given) != _bits(wanted):
+        if differ and _bits(given, sizes) != _bits(wanted, sizes):
             guards = ", ".join(map(str, found.guards))
             wrong.append(f"lowered at {at}, bound to {sizes} ({guards}): {'; '.join(differ[:3])}")
     return met, wrong
 
 
-def _bits(schedule: Schedule) -> list[bytes] | str:
+def _bits(schedule: Schedule, sizes: Mapping[str, int]) -> list[bytes] | str:
     """What a schedule computes on some numbers, or how it fails."""
     target = find_target("cpu")
     with compiles:
@@ -83,8 +91,15 @@ def _bits(schedule: Schedule) -> list[bytes] | str:
     given = [numbers_of(rng, dt, shape) for _, dt, shape in schedule.inputs]
     try:
         return [a.tobytes() for a in executable.run_slots(*given)]
-    except FaultError as e:  # a message of symbolic sizes has their names
-        return e.message.partition(":")[0]
+    except FaultError as e:
+        return with_sizes(e.message, sizes)
+
+
+def with_sizes(message: str, sizes: Mapping[str, int]) -> str:
+    """A message, which names the symbols of sizes, with the sizes."""
+    for name, size in sizes.items():
+        message = re.sub(rf"\b{name}\b", str(size), message)
+    return message
 
 
 def numbers_of(rng: np.random.Generator, name: str, shape: Sequence[int]) -> Any:

@@ -26,7 +26,7 @@ from rlx.runtime.devices.gpu_program import DeviceVariant
 from rlx.schedule.sizes import in_order
 from rlx.targets import find_target
 from rlx.targets.gpu.program import GpuProgram
-from support.symbolic import numbers_of
+from support.symbolic import numbers_of, with_sizes
 
 __all__ = ["judge"]
 
@@ -62,7 +62,7 @@ def judge(
         if not differ or session is None:
             continue
         driver = session.backend.driver  # pyright: ignore
-        if _bits(given, driver) != _bits(wanted.program, driver):
+        if _bits(given, driver, sizes) != _bits(wanted.program, driver, sizes):
             wrong.append(f"compiled at {at}, bound to {sizes} on {target}: {'; '.join(differ)}")
     return met, wrong
 
@@ -83,7 +83,7 @@ def differences(a: GpuProgram, b: GpuProgram) -> list[str]:
     return [name for name, of in parts.items() if of(a) != of(b)]
 
 
-def _bits(program: GpuProgram, driver: Any) -> list[bytes] | str:
+def _bits(program: GpuProgram, driver: Any, sizes: Mapping[str, int]) -> list[bytes] | str:
     """What a program computes on some numbers, or how it fails."""
     executable = DeviceExecutable(program, driver)
     rng = np.random.default_rng(0)
@@ -92,5 +92,5 @@ def _bits(program: GpuProgram, driver: Any) -> list[bytes] | str:
     given = [numbers_of(rng, dt, shape) for _, dt, shape in program.inputs]
     try:
         return [a.tobytes() for a in executable.run_slots(*given)]
-    except FaultError as e:  # a message of symbolic sizes has their names
-        return e.message.partition(":")[0]
+    except FaultError as e:
+        return with_sizes(e.message, sizes)

@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from rlx.base.dim_atoms import Symbol
+from rlx.base.dim_text import without_ranges
 from rlx.base.dims import Dim, SymDim, bind_dim
 from rlx.base.frozen import frozen
 from rlx.base.guards import Deciding, at_hand, deciding
@@ -101,6 +102,7 @@ class Sized(NamedTuple):
 
     def message(self, text: str) -> str:
         """A text with dims of the config as one with those of the program."""
+        text = without_ranges(text)  # those of the config's symbols
         for name, d in self.dims.items():
             text = re.sub(rf"\b{name}\b", str(d), text)
         return text

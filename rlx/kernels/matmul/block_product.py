@@ -22,6 +22,7 @@ from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.reg import INDEX, Reg
 from rlx.codegen.strides import ceil_div
+from rlx.kernels.matmul.block_scales import BlockScales, store_panel
 from rlx.kernels.matmul.block_weights import (
     DECODERS,
     Record,
@@ -104,10 +105,9 @@ class _Emitter:
         if self.experts:
             self.error, self.known, self.site = k.error_record(), k.size("known"), k.size("site")
         self.subs = self.scheme.block // self.decoder.sub
-        room = config.panels * self.subs * self.lanes
-        looped = self.subs > self.decoder.parts
-        self.scales = k.stack(f32, room) if looped else None
-        self.leasts = k.stack(f32, room) if looped and self.decoder.has_least else None
+        self.scales = None
+        if self.subs > self.decoder.parts:
+            self.scales = BlockScales(k, self.decoder, self.subs, self.lanes, config.panels)
 
     def emit(self) -> KernelText:
         self.k.parallel(self.task)
@@ -127,7 +127,8 @@ class _Emitter:
             totals = self.totals(places if own is None else [own + p for p in places], at)
             for r in range(rows):
                 for p in range(count):
-                    self.store(totals[r * count + p], i + r if r else i, first + p if p else first)
+                    total, panel = totals[r * count + p], first + p if p else first
+                    store_panel(k, total, self.y, self.n, i + r if r else i, panel)
 
         k.loop(0, self.m, rows, tile)
 
@@ -150,38 +151,18 @@ class _Emitter:
             begin = b * (self.scheme.bytes * lanes)
             records = [Record(k, self.w, p + begin, self.fields, lanes) for p in places]
             at = [r + b * self.scheme.block for r in rows]
-            if self.scales is None:
+            scales = self.scales
+            if scales is None:
                 found = [r for record in records for r in self.decoder.scales(record)]
                 return self.chunk(records, found, k.index(0), at, totals)
-            self.spread(records)
+            scales.put(records)
 
             def chunk(c: Reg, *totals: Reg) -> list[Reg]:
-                return self.chunk(records, self.loaded(c), c, at, totals)
+                return self.chunk(records, scales.of_chunk(c), c, at, totals)
 
             return k.loop(0, self.subs // self.decoder.parts, 1, chunk, totals)
 
         return k.loop(0, self.blocks, 1, block, zeros)
-
-    def spread(self, records: Sequence[Record]) -> None:
-        """Put the scales of a block on the stack."""
-        assert self.scales is not None
-        for p, record in enumerate(records):
-            for s, (scale, least) in enumerate(self.decoder.scales(record)):
-                at = self.k.index((p * self.subs + s) * self.lanes)
-                self.k.store(scale, self.scales, at)
-                if self.leasts is not None and least is not None:
-                    self.k.store(least, self.leasts, at)
-
-    def loaded(self, c: Reg) -> list[tuple[Reg, Reg | None]]:
-        """The scales of a chunk, by panel and part."""
-        assert self.scales is not None
-        out: list[tuple[Reg, Reg | None]] = []
-        for p in range(self.config.panels):
-            for s in range(self.decoder.parts):
-                at = (self.decoder.number(c, s) + p * self.subs) * self.lanes
-                least = self.leasts and self.k.load(self.leasts, at, self.lanes)
-                out.append((self.k.load(self.scales, at, self.lanes), least))
-        return out
 
     def chunk(
         self,
@@ -222,18 +203,3 @@ class _Emitter:
         for n in range(lanes, self.decoder.sub, lanes):
             total = total + k.load(self.x, at + n, lanes)
         return k.reduce("add", total)
-
-    def store(self, value: Reg, row: Reg, panel: Reg) -> None:
-        """Write the outputs of a panel that there are."""
-        k, lanes = self.k, self.lanes
-        column = panel * lanes
-        at, left = row * self.n + column, self.n - column
-
-        def part() -> None:
-            for lane in range(lanes - 1):
-                k.when(
-                    left > lane,
-                    lambda lane=lane: k.store(k.extract(value, lane), self.y, at + lane),
-                )
-
-        k.when(left >= lanes, lambda: k.store(value, self.y, at), part)

@@ -28,6 +28,7 @@ from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul.block_product_rows import MOST, TASK_PANELS
 from rlx.kernels.matmul.block_rows import TILE_ROWS
+from rlx.kernels.matmul.block_scales import BlockScales, store_panel
 from rlx.kernels.matmul.block_weights import DECODERS, Record, lanes_of, panel_fields, scheme_of
 from rlx.kernels.matmul.dot import fours, word
 from rlx.ops.quant.rows import ROW_BLOCK
@@ -100,9 +101,7 @@ class _Emitter:
         self.most = 8 if target.registers >= 32 else 4
         self.subs = self.scheme.block // self.decoder.sub
         looped = self.subs > self.decoder.parts
-        self.scales = k.stack(f32, self.subs * self.lanes) if looped else None
-        has_least = looped and self.decoder.has_least
-        self.leasts = k.stack(f32, self.subs * self.lanes) if has_least else None
+        self.scales = BlockScales(k, self.decoder, self.subs, self.lanes) if looped else None
 
     def emit(self) -> KernelText:
         self.k.parallel(self.task)
@@ -122,10 +121,13 @@ class _Emitter:
         k, most = self.k, self.most
         place = panel * (self.blocks * (self.scheme.bytes * self.lanes))
 
+        def store(total: Reg, row: Reg) -> None:
+            store_panel(k, total, self.y, self.n, row, panel)
+
         def some(i: Reg) -> None:
             def part(rows: int) -> None:
                 for r, total in enumerate(self.totals(place, i, rows)):
-                    k.when(i + r < end, lambda r=r, total=total: self.store(total, i + r, panel))
+                    k.when(i + r < end, lambda r=r, total=total: store(total, i + r))
 
             few = most // 2
             k.when(end - i <= few, lambda: part(few), lambda: part(most))
@@ -142,36 +144,18 @@ class _Emitter:
             begin = b * (self.scheme.bytes * lanes)
             record = Record(k, self.w, place + begin, self.fields, lanes)
             at = start + b * each
-            if self.scales is None:
+            held = self.scales
+            if held is None:
                 scales = self.decoder.scales(record)
                 return self.chunk(record, scales, k.index(0), at, row, totals)
-            self.spread(record)
+            held.put([record])
 
             def chunk(c: Reg, *totals: Reg) -> list[Reg]:
-                return self.chunk(record, self.loaded(c), c, at, row, totals)
+                return self.chunk(record, held.of_chunk(c), c, at, row, totals)
 
             return k.loop(0, self.subs // self.decoder.parts, 1, chunk, totals)
 
         return k.loop(0, self.blocks, 1, one, zeros)
-
-    def spread(self, record: Record) -> None:
-        """Put the scales of a block on the stack."""
-        assert self.scales is not None
-        for s, (scale, least) in enumerate(self.decoder.scales(record)):
-            at = self.k.index(s * self.lanes)
-            self.k.store(scale, self.scales, at)
-            if self.leasts is not None and least is not None:
-                self.k.store(least, self.leasts, at)
-
-    def loaded(self, c: Reg) -> list[tuple[Reg, Reg | None]]:
-        """The scales of a chunk, by part."""
-        assert self.scales is not None
-        out: list[tuple[Reg, Reg | None]] = []
-        for s in range(self.decoder.parts):
-            at = self.decoder.number(c, s) * self.lanes
-            least = self.leasts and self.k.load(self.leasts, at, self.lanes)
-            out.append((self.k.load(self.scales, at, self.lanes), least))
-        return out
 
     def chunk(
         self,
@@ -220,18 +204,3 @@ class _Emitter:
             return [k.const(0, i32, lanes)] * rows
         at = (block * (ROW_BLOCK // self.decoder.sub) + number) * TILE_ROWS + row
         return [k.splat(k.load(self.extra, at + r), lanes) for r in range(rows)]
-
-    def store(self, value: Reg, row: Reg, panel: Reg) -> None:
-        """Write the outputs of a panel that there are."""
-        k, lanes = self.k, self.lanes
-        column = panel * lanes
-        at, left = row * self.n + column, self.n - column
-
-        def part() -> None:
-            for lane in range(lanes - 1):
-                k.when(
-                    left > lane,
-                    lambda lane=lane: k.store(k.extract(value, lane), self.y, at + lane),
-                )
-
-        k.when(left >= lanes, lambda: k.store(value, self.y, at), part)

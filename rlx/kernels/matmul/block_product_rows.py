@@ -26,6 +26,7 @@ from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
+from rlx.kernels.matmul.block_scales import BlockScales, store_panel
 from rlx.kernels.matmul.block_weights import DECODERS, Record, lanes_of, panel_fields, scheme_of
 from rlx.kernels.matmul.dot import fours, word
 from rlx.ops.quant.rows import ROW_BLOCK
@@ -99,9 +100,7 @@ class _Emitter:
         self.panels, self.group = k.size("panels"), k.size("group")
         self.subs = self.scheme.block // self.decoder.sub
         looped = self.subs > self.decoder.parts
-        self.scales = k.stack(f32, self.subs * self.lanes) if looped else None
-        has_least = looped and self.decoder.has_least
-        self.leasts = k.stack(f32, self.subs * self.lanes) if has_least else None
+        self.scales = BlockScales(k, self.decoder, self.subs, self.lanes) if looped else None
 
     def emit(self) -> KernelText:
         self.k.parallel(self.task)
@@ -117,7 +116,7 @@ class _Emitter:
         place = panel * (self.blocks * (self.scheme.bytes * self.lanes))
         rows = [self.k.index(r) for r in range(self.config.rows)]
         for row, total in zip(rows, self.totals(place, rows), strict=True):
-            self.store(total, row, panel)
+            store_panel(self.k, total, self.y, self.n, row, panel)
 
     def totals(self, place: Reg, rows: Sequence[Reg]) -> list[Reg]:
         """The results of rows by the panel at ``place``."""
@@ -129,35 +128,17 @@ class _Emitter:
             begin = b * (self.scheme.bytes * lanes)
             record = Record(k, self.w, place + begin, self.fields, lanes)
             at = [s + b for s in starts]
-            if self.scales is None:
+            held = self.scales
+            if held is None:
                 return self.chunk(record, self.decoder.scales(record), k.index(0), at, totals)
-            self.spread(record)
+            held.put([record])
 
             def chunk(c: Reg, *totals: Reg) -> list[Reg]:
-                return self.chunk(record, self.loaded(c), c, at, totals)
+                return self.chunk(record, held.of_chunk(c), c, at, totals)
 
             return k.loop(0, self.subs // self.decoder.parts, 1, chunk, totals)
 
         return k.loop(0, self.blocks, 1, one, zeros)
-
-    def spread(self, record: Record) -> None:
-        """Put the scales of a block on the stack."""
-        assert self.scales is not None
-        for s, (scale, least) in enumerate(self.decoder.scales(record)):
-            at = self.k.index(s * self.lanes)
-            self.k.store(scale, self.scales, at)
-            if self.leasts is not None and least is not None:
-                self.k.store(least, self.leasts, at)
-
-    def loaded(self, c: Reg) -> list[tuple[Reg, Reg | None]]:
-        """The scales of a chunk, by part."""
-        assert self.scales is not None
-        out: list[tuple[Reg, Reg | None]] = []
-        for s in range(self.decoder.parts):
-            at = self.decoder.number(c, s) * self.lanes
-            least = self.leasts and self.k.load(self.leasts, at, self.lanes)
-            out.append((self.k.load(self.scales, at, self.lanes), least))
-        return out
 
     def chunk(
         self,
@@ -196,18 +177,3 @@ class _Emitter:
             return k.const(0, i32, self.lanes)
         minus = k.splat(k.load(self.extra, number), self.lanes)
         return minus << (zero.bit_length() - 1)
-
-    def store(self, value: Reg, row: Reg, panel: Reg) -> None:
-        """Write the outputs of a panel that there are."""
-        k, lanes = self.k, self.lanes
-        column = panel * lanes
-        at, left = row * self.n + column, self.n - column
-
-        def part() -> None:
-            for lane in range(lanes - 1):
-                k.when(
-                    left > lane,
-                    lambda lane=lane: k.store(k.extract(value, lane), self.y, at + lane),
-                )
-
-        k.when(left >= lanes, lambda: k.store(value, self.y, at), part)
