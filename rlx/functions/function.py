@@ -127,6 +127,10 @@ class Function:
     ) -> None:
         if not callable(function):
             raise GraphError(f"jit takes a function, found {shown(function)}")
+        if options:
+            from rlx.lowering.compilation import Options
+
+            Options.of(options)  # which refuses one that there is not, here and not at a call
         functools.update_wrapper(self, function)
         self.function, self.device, self.options = function, device, options
         self.signature = Signature(function, static)

@@ -8,6 +8,8 @@ import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
+import numpy as np
+
 __all__ = ["Location", "NamedLocation", "caller", "located"]
 
 Location = tuple[str, int]
@@ -29,6 +31,8 @@ class NamedLocation(tuple[str, int]):
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/"
 _USER_SIDE = _PACKAGE + "models/"
+_INSIDE = (_PACKAGE, os.path.dirname(os.path.realpath(np.__file__)) + "/")
+"""RLX, and NumPy, whose functions call a Value's methods."""
 
 
 class _Place(threading.local):
@@ -50,15 +54,15 @@ def located(location: Location) -> Generator[None]:
 
 
 def caller() -> Location:
-    """File and line of the nearest frame outside RLX (model builders count as outside, and
-    methods that dataclasses generate as inside)."""
+    """File and line of the nearest frame outside RLX and NumPy. Model builders count as outside,
+    and methods that dataclasses generate as inside."""
     if _place.location is not None:
         return _place.location
     frame = sys._getframe(1)
     while frame is not None:
         name = frame.f_code.co_filename
         generated = name == "<string>" and frame.f_globals.get("__name__", "").startswith("rlx.")
-        if not (generated or name.startswith(_PACKAGE)) or name.startswith(_USER_SIDE):
+        if not (generated or name.startswith(_INSIDE)) or name.startswith(_USER_SIDE):
             return (name, frame.f_lineno)
         frame = frame.f_back
     return ("<unknown>", 0)

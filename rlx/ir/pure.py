@@ -112,6 +112,12 @@ class Pure(Fixed):
             caller(),
         )
 
+    def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
+        """A function of NumPy's, by its row in ``rlx.xp.numpy_functions``."""
+        from rlx.xp.numpy_functions import call_on_values
+
+        return call_on_values(function, args, kwargs)
+
     def __array_namespace__(self, api_version: str | None = None) -> Any:
         """``rlx.xp``, the array API standard's functions."""
         if api_version not in (None, "2021.12", "2022.12", "2023.12", "2024.12"):

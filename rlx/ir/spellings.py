@@ -84,16 +84,18 @@ OBJECTS: dict[str, dict[str, str]] = {
 }  # fmt: skip
 """Attributes that objects elsewhere have, by the class here, and what to write."""
 
-_SESSION = {
+_OPTIONS = {
     "precision": "rlx.Session(precision=...)", "device": "rlx.Session(device)",
     "target": "rlx.Session(device), or rlx.compile_artifact(graph, target)",
     "threads": "rlx.Session(threads=...)", "dims": "graph.bind(...), or compile for all sizes",
+    **dict.fromkeys(("static_argnames", "static_argnums"), 'rlx.jit(static=["name"])'),
+    **dict.fromkeys(("donate_argnames", "donate_argnums"), "donate=[(input, output)], by place"),
 }  # fmt: skip
 
 
 def option_hint(name: str, known: Collection[str]) -> str:
     """What to write in place of an option of ``compile``, as the end of a message."""
-    return f"; write {_SESSION[name]}" if name in _SESSION else did_you_mean(name, known)
+    return f"; write {_OPTIONS[name]}" if name in _OPTIONS else did_you_mean(name, known)
 
 
 def attribute_hint(kind: str, name: str, known: Collection[str]) -> str:

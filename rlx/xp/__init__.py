@@ -7,8 +7,9 @@
 On Values, in a function that is traced or a graph that is built, its functions make ops. On arrays
 they run at once, each as a graph of its own that is compiled for these types and shapes and kept.
 Arrays are NumPy's, element types NumPy's or RLX's. What the standard leaves open is as in NumPy;
-functions whose result has a shape that depends on the elements are refused. ``np.exp(value)`` and
-NumPy's other ufuncs come here too.
+functions whose result has a shape that depends on the elements are refused. NumPy's own functions
+come here too where they are given Values: ufuncs as ``np.exp(value)``, and those of
+``rlx.xp.numpy_functions`` as ``np.where(mask, x, y)``.
 """
 
 from __future__ import annotations

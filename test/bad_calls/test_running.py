@@ -143,6 +143,11 @@ SESSIONS = [
     ),
     Bad(
         GraphError,
+        r"no option is called 'static_argnames'; write rlx.jit\(static=",
+        lambda: rlx.jit(abs, static_argnames="n"),
+    ),
+    Bad(
+        GraphError,
         "dispatch is 'native' or 'common', found 'fast'",
         lambda: rlx.Session().compile(graph(), dispatch="fast"),
     ),
