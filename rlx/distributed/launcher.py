@@ -19,7 +19,7 @@ from rlx.distributed.status import ending
 from rlx.distributed.supervisor import shown
 from rlx.errors import GraphError
 
-__all__ = ["GRACE", "Launch", "way_of"]
+__all__ = ["GRACE", "Launch", "exit_on_sigterm", "way_of"]
 
 GRACE = 2.0
 """Seconds that a rank has to end by itself, once it is told to."""
@@ -64,7 +64,7 @@ class Launch:
         or 128 and the number of the signal that killed it. GraphError if there is no such starter.
         """
         ranks = self.ranks
-        with _ending():
+        with exit_on_sigterm():
             for again in range(self.restarts + 1):
                 run = _Run(self, ranks) if self.way == "processes" else _Started(self, ranks)
                 status = run.run()
@@ -220,7 +220,7 @@ def _starter(way: str) -> list[str]:
 
 
 @contextlib.contextmanager
-def _ending() -> Generator[None]:
+def exit_on_sigterm() -> Generator[None]:
     """In the block SIGTERM is an exit, which ends the ranks, and not the end at once."""
     if threading.current_thread() is not threading.main_thread():
         yield

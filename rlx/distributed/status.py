@@ -13,7 +13,9 @@ from types import TracebackType
 
 from rlx import knobs
 
-__all__ = ["begin", "ending", "note_step", "read_error", "read_step", "with_parent"]
+__all__ = [
+    "begin", "ending", "how_ended", "note_step", "read_error", "read_step", "with_parent",
+]  # fmt: skip
 
 _STEP = struct.Struct("<q")
 
@@ -81,10 +83,11 @@ def ending(rank: int, ranks: int, status: int, path: str) -> str:
     """What became of a rank that ended with a status of ``subprocess``, where it was."""
     step, error = read_step(path), read_error(path) if status > 0 else ""
     at = f" in step {step}" if step else ""
-    return f"rlx: rank {rank} of {ranks} {_how(status)}{at}{': ' if error else ''}{error}"
+    return f"rlx: rank {rank} of {ranks} {how_ended(status)}{at}{': ' if error else ''}{error}"
 
 
-def _how(status: int) -> str:
+def how_ended(status: int) -> str:
+    """What a status of ``subprocess`` says of the end."""
     if status > 0:
         return f"ended with status {status}"
     with contextlib.suppress(ValueError):

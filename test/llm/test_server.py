@@ -287,7 +287,7 @@ def test_fields_that_change_nothing(served: Served) -> None:
 
 def test_keys_are_bytes(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     sent = "Bearer Schlüssel".encode()
-    monkeypatch.setattr(served.app.state.server, "key", sent)
+    monkeypatch.setattr(served.app.state.server.access, "key", sent)
     assert served.ask("/metrics", method="GET", Authorization=sent.decode("latin-1"))[0] == 200
 
 

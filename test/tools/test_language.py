@@ -78,6 +78,7 @@ WRONG = {
     ),
     "long": (["chat", "{}", "Hi", "-n", "999"], "have no room in a context of"),
     "no ranks": (["serve", "{}", "--ranks", "0"], "found --ranks 0, expected 1 or more"),
+    "no replicas": (["serve", "{}", "--replicas", "0"], "--replicas 0, expected 1 or more"),
     "no key": (["serve", "{}", "--api-key-file", "{}/empty"], "has no key: expected one line"),
 }
 
@@ -96,6 +97,20 @@ def test_serving_needs_its_packages(
     monkeypatch.setitem(sys.modules, "uvicorn", None)
     assert main(["serve", folder]) == 1
     assert "pip install 'rlx[serve]'" in capsys.readouterr().err
+
+
+def test_replicas_are_started_by_the_first_process(
+    folder: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PMI_RANK", "0")
+    monkeypatch.setenv("PMI_SIZE", "2")
+    assert main(["serve", folder, "--replicas", "3"]) == 1
+    assert "write `rlx serve --replicas 3 --ranks 2`" in capsys.readouterr().err
+    monkeypatch.undo()
+    monkeypatch.delattr("socket.AF_UNIX")
+    for words in (["--replicas", "3"], ["--socket", "x.sock"]):
+        assert main(["serve", folder, *words]) == 1
+        assert "this system has no Unix sockets" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("ranks", [1, 2])

@@ -5,7 +5,11 @@ fields.py    the fields of a request, checked
 requests.py  bodies of requests to prompts and options
 replies.py   answers to bodies of replies, whole or in chunks
 metrics.py   counters and histograms as Prometheus reads them
-app.py       routes, keys, limits; streams, and clients that go away
+access.py    who may ask
+app.py       routes, limits; streams, and clients that go away
+replicas.py  processes with a server each, watched and started again
+front.py     one server before them
+exchange.py  its requests to them
 """
 
 from __future__ import annotations

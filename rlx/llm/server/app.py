@@ -1,9 +1,8 @@
-"""The routes of the server, who may ask, and what a client that goes away ends."""
+"""The routes of the server, and what a client that goes away ends."""
 
 from __future__ import annotations
 
 import asyncio
-import hmac
 import json
 import time
 import traceback
@@ -30,6 +29,7 @@ from rlx.llm.arguments import ContextError, RoomError
 from rlx.llm.model import LLM
 from rlx.llm.sampling import Drawn
 from rlx.llm.server import requests
+from rlx.llm.server.access import Access
 from rlx.llm.server.fields import ApiError
 from rlx.llm.server.metrics import Metrics
 from rlx.llm.server.replies import Replies, embeddings
@@ -69,8 +69,7 @@ class _Server:
         max_requests: int,
         max_body: int,
     ) -> None:
-        self.llm, self.model, self.hosts = llm, model, hosts
-        self.key = None if api_key is None else f"Bearer {api_key}".encode()
+        self.llm, self.model, self.access = llm, model, Access(api_key, hosts)
         self.max_requests, self.max_body = max_requests, max_body
         self.metrics, self.active, self.started = Metrics(), 0, int(time.time())
         self.worker = Worker(llm, self.metrics)
@@ -101,14 +100,14 @@ class _Server:
         finally:
             await asyncio.to_thread(self.worker.stop)
 
-    # -- who may ask -----------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------
 
     def _guarded(self, handler: Handler, *, free: bool) -> Handler:
         """A handler with its errors as the API has them."""
 
         async def guarded(request: Request) -> Response:
             try:
-                self._check(request, free=free)
+                self.access.check(request, free=free)
                 response = await handler(request)
             except Exception as e:
                 response = _error(_api_error(e))
@@ -117,15 +116,6 @@ class _Server:
             return response
 
         return guarded
-
-    def _check(self, request: Request, *, free: bool) -> None:
-        host = request.headers.get("host", "")
-        name = host if host.endswith("]") else host.rpartition(":")[0] or host
-        if self.hosts is not None and name not in self.hosts:
-            raise ApiError(f"this server is not {name!r}", status=421)
-        given = request.headers.get("authorization", "").encode("latin-1")  # the bytes that came
-        if self.key is not None and not free and not hmac.compare_digest(given, self.key):
-            raise ApiError("the API key is missing or wrong", status=401, code="invalid_api_key")
 
     async def _body(self, request: Request) -> Any:
         """The JSON of a request, of a size that is allowed."""

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import asyncio
 import os
 import signal
+import socket
 import sys
+from collections.abc import Collection
+from typing import Any
 
 from rlx.base.mesh import Mesh
 from rlx.distributed.connections import connect
-from rlx.distributed.launcher import GRACE, Launch
+from rlx.distributed.launcher import GRACE, Launch, exit_on_sigterm
+from rlx.distributed.status import begin
 from rlx.distributed.world import world_size
-from rlx.errors import GraphError, RlxError
+from rlx.errors import GraphError, RlxError, UnsupportedError
 from rlx.tools.language import add_language_session, load
 
 __all__ = ["add_arguments", "run"]
@@ -35,17 +40,18 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     p.add_argument("--ranks", type=int, default=1,
                    help="processes of this machine that share the model (1)")  # fmt: skip
+    p.add_argument("--replicas", type=int, default=1,
+                   help="processes of this machine that each have the whole model (1)")  # fmt: skip
+    p.add_argument("--socket", metavar="PATH", help="listen at this Unix socket, not at a port")
     add_language_session(p)
 
 
 def run(args: argparse.Namespace) -> int:
     """Serve until it is stopped; as one of several ranks, if ``rlx launch``, a starter of MPI or
     ``--ranks`` have started it so."""
-    if args.ranks < 1:
-        raise GraphError(f"serve: found --ranks {args.ranks}, expected 1 or more")
+    begin()
     ranks = world_size()
-    if args.ranks > 1 and ranks == 1:
-        return _on_ranks(args)
+    _check(args, ranks)
     try:
         import uvicorn
 
@@ -53,6 +59,12 @@ def run(args: argparse.Namespace) -> int:
     except ImportError as e:
         raise RlxError(f"serving needs {e.name}: pip install 'rlx[serve]'") from None
     key = None if args.api_key_file is None else _key(args.api_key_file)
+    local = args.host in LOOPBACK
+    hosts = LOOPBACK if local and not args.socket else None
+    if args.replicas > 1:
+        return _replicas(args, key, hosts)
+    if args.ranks > 1 and ranks == 1:
+        return _on_ranks(args)
     mesh = Mesh(model=ranks) if ranks > 1 else None
     rank = 0 if mesh is None else connect(mesh)
     llm = load(args, tokens=args.tokens, sequences=args.sequences, mesh=mesh)
@@ -64,21 +76,75 @@ def run(args: argparse.Namespace) -> int:
             signal.signal(number, signal.SIG_IGN)
         llm.take_part()
         return 0
-    local = args.host in LOOPBACK
-    if not local and not key:
-        print(
-            f"rlx: whoever reaches {args.host} may use the model; give --api-key-file",
-            file=sys.stderr,
-        )
     name = args.name or os.path.basename(os.path.normpath(args.model)).removesuffix(".gguf")
-    app = make_app(
-        llm, model=name, api_key=key, hosts=LOOPBACK if local else None,
-        max_requests=args.max_requests,
-    )  # fmt: skip
-    uvicorn.run(
-        app, host=args.host, port=args.port, log_level="info", access_log=False,
-        timeout_graceful_shutdown=args.grace,
-    )  # fmt: skip
+    app = make_app(llm, model=name, api_key=key, hosts=hosts, max_requests=args.max_requests)
+    if args.socket:
+        # Whoever may write to the socket says for whom it asks.
+        uvicorn.run(app, uds=args.socket, forwarded_allow_ips="*", **_options(args))
+        return 0
+    if not local and not key:
+        _warn(args.host)
+    uvicorn.run(app, host=args.host, port=args.port, **_options(args))
+    return 0
+
+
+def _check(args: argparse.Namespace, ranks: int) -> None:
+    """RlxError for counts and ways that cannot be."""
+    for name in ("ranks", "replicas"):
+        if getattr(args, name) < 1:
+            found = getattr(args, name)
+            raise GraphError(f"serve: found --{name} {found}, expected 1 or more")
+    if args.replicas > 1 and ranks > 1:
+        raise GraphError(
+            f"serve: found --replicas {args.replicas} in one of {ranks} ranks; write `rlx serve"
+            f" --replicas {args.replicas} --ranks {ranks}`, which starts both"
+        )
+    if (args.replicas > 1 or args.socket) and not hasattr(socket, "AF_UNIX"):
+        raise UnsupportedError(
+            "serve: this system has no Unix sockets, which --socket and --replicas need"
+        )
+
+
+def _options(args: argparse.Namespace) -> dict[str, Any]:
+    """Those of the server of HTTP."""
+    return {
+        "log_level": "info", "access_log": False, "timeout_graceful_shutdown": args.grace,
+    }  # fmt: skip
+
+
+def _warn(host: str) -> None:
+    print(f"rlx: whoever reaches {host} may use the model; give --api-key-file", file=sys.stderr)
+
+
+def _replicas(args: argparse.Namespace, key: str | None, hosts: Collection[str] | None) -> int:
+    """The same command in several processes at sockets of their own, and a server before them."""
+    import uvicorn
+
+    from rlx.llm.server.access import Access
+    from rlx.llm.server.front import Front
+    from rlx.llm.server.replicas import Replicas
+
+    threads = args.threads or max(1, (os.cpu_count() or 1) // (args.replicas * args.ranks))
+    end = args.argv.index("--") if "--" in args.argv else len(args.argv)
+    own = ("--replicas", "1", "--threads", str(threads), "--socket")
+
+    def command(path: str) -> list[str]:
+        return ["-m", "rlx", *args.argv[:end], *own, path, *args.argv[end:]]
+
+    where = {"uds": args.socket} if args.socket else {"host": args.host, "port": args.port}
+    if hosts is None and not args.socket and not key:
+        _warn(args.host)
+
+    async def serve() -> None:
+        async with Replicas(command, args.replicas, grace=args.grace + GRACE) as replicas:
+            config = uvicorn.Config(
+                Front(replicas, Access(key, hosts)), lifespan="off", ws="none", **where,
+                **_options(args),
+            )  # fmt: skip
+            await uvicorn.Server(config).serve()
+
+    with exit_on_sigterm():
+        asyncio.run(serve())
     return 0
 
 
