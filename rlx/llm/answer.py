@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Literal
+from itertools import takewhile
+from typing import TYPE_CHECKING, Literal
 
 from rlx.base.frozen import frozen
 from rlx.llm.grammar import Matcher
 from rlx.llm.sampling import Drawn, Row, SamplingParams
 from rlx.llm.text.stops import StopText
+
+if TYPE_CHECKING:
+    from rlx.llm.batching.drafts import Drafter
 
 __all__ = ["Answer", "Completion", "Finish"]
 
@@ -23,7 +27,8 @@ class Completion:
     theirs, without special tokens and up to the first stop string, and None for a model without a
     tokenizer. ``finish`` says what ended it: "stop" (a token that ends texts, a stop string, or a
     grammar with nothing to follow), "length" or "cancelled". ``drawn`` has the log probability of
-    each token, ``cached`` how many tokens of the prompt were read before, by others.
+    each token, ``cached`` how many tokens of the prompt were read before, by others. Speculation
+    tried ``drafted`` tokens, of which ``accepted`` were drawn.
     """
 
     prompt: tuple[int, ...]
@@ -32,6 +37,8 @@ class Completion:
     finish: Finish
     drawn: tuple[Drawn, ...]
     cached: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
 
 class Answer:
@@ -39,7 +46,8 @@ class Answer:
 
     ``text`` makes text of tokens, if the model has a tokenizer; ``matcher`` says what a grammar
     lets through. ``finish`` is None until it has ended. ``read`` is how many tokens of the prompt
-    have been read, ``cached`` how many of them before, by others.
+    have been read, ``cached`` how many of them before, by others. ``drafter`` says what tokens it
+    may go on with, at most ``draft_tokens`` at a time.
     """
 
     def __init__(
@@ -52,12 +60,16 @@ class Answer:
         ends: frozenset[int] = frozenset(),
         text: StopText | None = None,
         matcher: Matcher | None = None,
+        drafter: Drafter | None = None,
+        draft_tokens: int = 0,
     ) -> None:
         self.prompt, self.params, self.most, self.seed = [*prompt], params, most, seed
         self.ids: list[int] = []
         self.drawn: list[Drawn] = []
         self.finish: Finish | None = None
-        self.read = self.cached = 0
+        self.read = self.cached = self.drafted = self.accepted = 0
+        self.drafter, self._draft_tokens = drafter, draft_tokens
+        self._next_draft = draft_tokens
         self._ends, self._text, self._matcher = ends, text, matcher
         self._pieces: list[str] = []
         self._taken = 0
@@ -73,10 +85,39 @@ class Answer:
         self._taken = len(self._pieces)
         return new
 
-    def row(self) -> Row:
-        """What the next token is drawn by."""
-        mask = None if self._matcher is None else self._matcher.mask()
-        return Row(self.params, self.prompt, self.ids, self.seed, mask)
+    @property
+    def draft_room(self) -> int:
+        """How many tokens are worth a try: two more than were right the last time, before the last
+        token that it may have."""
+        return 0 if self.drafter is None else min(self._next_draft, self.most - len(self.ids) - 1)
+
+    def fitting(self, draft: Sequence[int]) -> list[int]:
+        """The tokens of a draft, from the first on, that it can have and go on."""
+        found = [*takewhile(lambda token: token not in self._ends, draft[: self.draft_room])]
+        return found if self._matcher is None else found[: self._matcher.fitting(found)]
+
+    def rows(self, draft: Sequence[int] = ()) -> list[Row]:
+        """What the next token is drawn by, and those behind each token of a draft that fits."""
+        count = 1 + len(draft)
+        masks = [None] * count if self._matcher is None else self._matcher.masks(draft)
+        return [
+            Row(self.params, self.prompt, [*self.ids, *draft[:n]] if n else self.ids, self.seed, m)
+            for n, m in enumerate(masks)
+        ]
+
+    def go_on(self, drawn: Sequence[Drawn], draft: Sequence[int] = ()) -> list[int]:
+        """Go on with what was drawn by ``rows``, as long as that is the draft; the tokens that it
+        has more."""
+        before, right = len(self.ids), 0
+        for one, wanted in zip(drawn, (*draft, None), strict=True):
+            self.add(one)
+            right += one.token == wanted
+            if one.token != wanted or self.finish is not None:
+                break
+        if draft:
+            self.drafted, self.accepted = self.drafted + len(draft), self.accepted + right
+            self._next_draft = min(self._draft_tokens, right + 2)
+        return self.ids[before:]
 
     def add(self, drawn: Drawn) -> None:
         """Go on with a token, and end where it is the last."""
@@ -103,5 +144,5 @@ class Answer:
         """The answer as it is; one that has not ended counts as cancelled."""
         return Completion(
             tuple(self.prompt), tuple(self.ids), self.text, self.finish or "cancelled",
-            tuple(self.drawn), self.cached,
+            tuple(self.drawn), self.cached, self.drafted, self.accepted,
         )  # fmt: skip

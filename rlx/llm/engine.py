@@ -48,19 +48,20 @@ class StepRows:
         entries: Iterable[tuple[Sequence[int], int, Sequence[int]]],
         *,
         every: bool = False,
-        wanting: Sequence[bool] | None = None,
+        wanting: Sequence[int] | None = None,
     ) -> StepRows:
         """Rows of entries, each the tokens of a sequence, how many tokens stand before them, and
-        the sequence's pages. The last token of each wants logits, or with ``every`` all, or that of
-        those that ``wanting`` says."""
+        the sequence's pages. The last token of each wants logits, or with ``every`` all, or as many
+        of its last ones as ``wanting`` says."""
         found = list(entries)
         counts = [len(tokens) for tokens, _, _ in found]
         if not counts or min(counts) < 1:
             raise GraphError("a step has at least one sequence, and each at least one token")
-        total = sum(counts)
-        wanted = np.arange(total) if every else np.cumsum(counts) - 1
-        if wanting is not None:
-            wanted = wanted[np.array(wanting, np.bool_)]
+        last = counts if every else [1] * len(counts) if wanting is None else wanting
+        ends = np.cumsum(counts)
+        wanted = np.concatenate(
+            [np.arange(end - n, end) for end, n in zip(ends, last, strict=True)]
+        )
         return StepRows(
             np.concatenate([np.asarray(tokens, np.int32) for tokens, _, _ in found]),
             np.concatenate(

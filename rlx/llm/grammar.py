@@ -32,6 +32,30 @@ class Matcher:
         mask[: min(len(found), self._words)] = found[: self._words]
         return mask
 
+    def masks(self, drafts: Sequence[int]) -> list[Array]:
+        """The masks of the next token, and of those behind each of ``drafts``, which all fit."""
+        found = [self.mask()]
+        for token in drafts:
+            self.accept(token)
+            found.append(self.mask())
+        self._matcher.rollback(len(drafts))
+        return found
+
+    def fitting(self, drafts: Sequence[int]) -> int:
+        """How many of ``drafts``, from the first on, it lets through with something to follow."""
+        count = done = 0
+        for token in drafts:
+            if not self._matcher.validate_tokens([token]):
+                break
+            self.accept(token)
+            done += 1
+            if self.done:
+                break
+            count += 1
+        if done:
+            self._matcher.rollback(done)
+        return count
+
     def accept(self, token: int) -> None:
         """Go on with a token that the mask let through."""
         accepted = self._matcher.consume_token(token)

@@ -33,6 +33,7 @@ from rlx.llm.engine import StepRows
 from rlx.llm.grammar import Grammars, Matcher
 from rlx.llm.pages import KvBlockTable
 from rlx.llm.sampling import Sampler
+from rlx.llm.speculation import Speculation
 from rlx.llm.text import Tokenizer
 from rlx.llm.text.stops import StopText
 from rlx.models.progress import Progress
@@ -62,6 +63,11 @@ class LLM:
     type ``cache``; ``sequences`` the most answers of a step. ``device`` and ``threads`` are those
     of ``Session``; ``progress`` forces the bar of loading on or off.
 
+    ``speculate`` has answers drawn several tokens a step, with the ids and the bits that they have
+    without: "lookup" drafts what followed the last tokens earlier in the text, the path of a
+    smaller model with the same vocabulary, or an LLM, what that draws. A draft has at most
+    ``draft_tokens``.
+
     A prompt is a text, a list of ids, or a conversation (a list of messages such as
     ``{"role": "user", "content": "Hello"}``), which the model's chat template makes a text. May be
     used by many threads; answers that are drawn at the same time share steps.
@@ -85,21 +91,28 @@ class LLM:
         tokens: int | None = None,
         sequences: int = 64,
         cache: str = "f16",
+        speculate: str | Path | LLM | None = None,
+        draft_tokens: int = 4,
         progress: bool | None = None,
         mesh: Mesh | None = None,
     ) -> None:
         self.path = os.fspath(model)
         self._file = None if os.path.isdir(self.path) else GGUF(self.path)
         made: Any = Decoder.load if self._file is None else Decoder.from_gguf
-        self.decoder: Decoder = made(
-            self._file or self.path, device=device, threads=threads, precision=precision,
-            context=context, tokens=tokens, sequences=sequences, cache=cache, progress=progress,
-            mesh=mesh,
-        )  # fmt: skip
+        options: dict[str, Any] = {
+            "device": device, "threads": threads, "precision": precision, "context": context,
+            "tokens": tokens, "sequences": sequences, "cache": cache, "progress": progress,
+        }  # fmt: skip
+        self.decoder: Decoder = made(self._file or self.path, mesh=mesh, **options)
         self.sampler = Sampler(self.decoder.vocab, device=device)
         self.batch = Batch(self.decoder, self.sampler.draw, sequences=sequences)
         self.lock = threading.RLock()
         """Held by who uses the decoder or the batch."""
+        draft = None
+        if speculate is not None and speculate != "lookup":
+            draft = speculate if isinstance(speculate, LLM) else LLM(speculate, **options)
+        kind = "lookup" if speculate == "lookup" else None if draft is None else "draft"
+        self._speculation = Speculation(self, kind, draft, draft_tokens)
         team = self.decoder.team
         self._seeds = None if team is None else Random(team.number())
 
@@ -202,6 +215,8 @@ class LLM:
         regex: str | None = None,
         grammar: str | None = None,
         template: Mapping[str, Any] | None = None,
+        speculate: str | None = None,
+        draft_tokens: int | None = None,
         **sampling: Any,
     ) -> Answer:
         """An answer of which nothing is drawn yet, for ``follow``.
@@ -209,8 +224,10 @@ class LLM:
         It ends after ``max_new_tokens`` (by default the context's end), at a token that ends texts
         unless ``ignore_eos``, and before any string of ``stop``. ``json_schema`` (``{}``: any
         JSON), ``regex`` or ``grammar`` (in Lark's form) is what it must meet. ``template`` are
-        values for the chat template. ``sampling`` are the fields of ``SamplingParams``; by default
-        the likeliest token is taken.
+        values for the chat template. ``speculate`` is "lookup" or "draft", by the model that was
+        loaded for it, and ``draft_tokens`` the most of a draft, 0 for none; by default both are as
+        the model was loaded. ``sampling`` are the fields of ``SamplingParams``; by default the
+        likeliest token is taken.
         """
         ids = self.ids(prompt, **(template or {}))
         params = sampling_of(sampling, self.vocab)
@@ -227,12 +244,14 @@ class LLM:
             raise GraphError(f"stop is a list of strings that are not empty, found {stop!r}")
         if stops and not self.has_tokenizer:
             raise ModelError(f"{self.path} has no tokenizer, which stop strings need")
+        drafter, drafted = self._speculation.of(speculate, draft_tokens)
         limits = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
         text = StopText(self.tokenizer.stream(), stops) if self.has_tokenizer else None
         return Answer(
             ids, params, most=most, text=text, matcher=self._matcher(limits),
             ends=self.tokenizer.eos_ids if self.has_tokenizer and not ignore_eos else frozenset(),
             seed=self._new_seed() if params.seed is None else params.seed,
+            drafter=drafter, draft_tokens=drafted,
         )  # fmt: skip
 
     def _new_seed(self) -> int:

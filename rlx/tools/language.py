@@ -20,7 +20,7 @@ __all__ = [
     "answer_options", "load", "refuse_language_options", "show",
 ]  # fmt: skip
 
-MODEL_OPTIONS = ("context", "cache")
+MODEL_OPTIONS = ("context", "cache", "draft_tokens", "draft", "lookup")
 ANSWER_OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop")
 
 
@@ -28,6 +28,17 @@ def add_model_options(p: argparse._ActionsContainer) -> None:
     """How a model is loaded, beside the options of a session."""
     p.add_argument("--context", type=int, help="the most tokens of a prompt and its answer")
     p.add_argument("--cache", help="the type of keys and values: f16 (the default), bf16, f32")
+    add_speculation(p)
+
+
+def add_speculation(p: argparse._ActionsContainer) -> None:
+    """What drafts tokens."""
+    own = p.add_mutually_exclusive_group()
+    own.add_argument("--draft", metavar="MODEL", help="a smaller model that drafts tokens")
+    own.add_argument(
+        "--lookup", action="store_const", const="lookup", help="draft from the text so far"
+    )
+    p.add_argument("--draft-tokens", type=int, help="the most tokens of a draft (4)")
 
 
 def add_answer_options(p: argparse._ActionsContainer) -> None:
@@ -75,7 +86,9 @@ def load(args: argparse.Namespace, **options: Any) -> LLM:
 
     if kind_of(args.model) not in LANGUAGE:
         raise RlxError(f"{args.model} is no language model: expected a GGUF file or a folder")
-    given = {n: v for n in ("precision", *MODEL_OPTIONS) if (v := getattr(args, n)) is not None}
+    names = ("precision", "context", "cache", "draft_tokens")
+    given = {n: v for n in names if (v := getattr(args, n)) is not None}
+    given["speculate"] = args.draft or args.lookup
     device = args.device or default_device()
     return LLM(args.model, device=device, threads=args.threads, **given, **options)
 
@@ -105,4 +118,6 @@ def _took(answer: Any, reading: float, more: int, drawing: float) -> str:
     known = f" ({answer.cached} known before)" if answer.cached else ""
     count = len(answer.ids)
     rate = f" at {more / drawing:.1f} tokens/s" if more > 0 and drawing > 0 else ""
-    return f"{len(answer.prompt)} tokens read in {reading:.2f} s{known}; {count} drawn{rate}"
+    told = f"{len(answer.prompt)} tokens read in {reading:.2f} s{known}; {count} drawn{rate}"
+    right = f", {answer.accepted} of {answer.drafted} drafted were right" if answer.drafted else ""
+    return told + right

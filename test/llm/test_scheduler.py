@@ -26,6 +26,7 @@ def test_traces_meet_what_they_are_for() -> None:
     assert sum(t.schedule.preemptions for t in traces) > 20
     assert sum(t.schedule.prefix.hits for t in traces) > 500
     assert sum(t.done for t in traces) > 500
+    assert sum(t.drafted for t in traces) > 1.2 * sum(t.accepted for t in traces) > 500
 
 
 @pytest.mark.parametrize(
@@ -35,8 +36,9 @@ def test_traces_meet_what_they_are_for() -> None:
         (scheduler, "_take", lambda schedule, s, count: True),
         (scheduler, "_by_turn", lambda s, decoding: _turn(s, decoding=decoding)[::-1]),
         (prefix.PrefixCache, "release", lambda cache, node: None),
+        (scheduler, "_shrink", lambda schedule, s: None),
     ],
-    ids=["pages kept", "pages missing", "unfair", "users kept"],
+    ids=["pages kept", "pages missing", "unfair", "users kept", "drafts kept"],
 )  # fmt: skip
 def test_the_traces_find_what_is_broken(
     monkeypatch: pytest.MonkeyPatch, module: Any, name: str, broken: Any
@@ -58,7 +60,7 @@ def schedule_of(pages: int = 16, size: int = 4, **limits: Any) -> Schedule:
 def parts(schedule: Schedule) -> list[tuple[int, int]]:
     """One step: the names and how many tokens each has in it; 0 is drawn for each."""
     step = next_step(schedule)
-    commit(schedule, step, {e.name: 0 for e in step if e.last})
+    commit(schedule, step, {e.name: [0] for e in step if e.last})
     return [(e.name, len(e.tokens)) for e in step]
 
 

@@ -157,6 +157,24 @@ def test_completions_of_several_prompts(served: Served) -> None:
     assert again.choices[0].text == own[0]
 
 
+def test_speculation(served: Served) -> None:
+    given: dict[str, Any] = {"model": "talker", "prompt": "x" * 40, "max_tokens": 20,
+                             "temperature": 0}  # fmt: skip
+    plain = served.client.completions.create(**given)
+    given["extra_body"] = {"speculate": "lookup", "draft_tokens": 3}
+    found = served.client.completions.create(**given)
+    assert found.choices[0].text == plain.choices[0].text
+    assert plain.usage is not None and found.usage is not None
+    told = found.usage.completion_tokens_details
+    assert told is not None and told.accepted_prediction_tokens
+    none = plain.usage.completion_tokens_details
+    assert none is not None and none.accepted_prediction_tokens == 0
+    text = served.ask("/metrics", method="GET")[1]
+    assert f"rlx_accepted_tokens_total {served.llm.batch.accepted}\n" in text
+    status, body = served.ask("/v1/completions", {"prompt": "x", "speculate": "draft"})
+    assert status == 400 and "there is no draft model" in body["error"]["message"]
+
+
 def test_response_formats(served: Served) -> None:
     pytest.importorskip("llguidance", reason="grammars need the package llguidance")
     schema = {"type": "object", "properties": {"side": {"enum": ["left", "right"]}},

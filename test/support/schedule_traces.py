@@ -29,24 +29,32 @@ class Trace:
     found: dict[int, dict[int, bool]] = field(default_factory=dict)
     """Of each sequence, which of its tokens were in a page when it first needed them."""
     waited: Counter[int] = field(default_factory=Counter)
+    drafting: bool = False
     done: int = 0
     steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
 
     def step(self) -> list[Entry]:
         """One step: plan, check, run, commit."""
         s = self.schedule
         before = {r.name for r in s.running.values() if r.missing == 1}
-        entries = next_step(s)
+        drafts = {name: self.draft(self.wanted[name] - 1) for name in s.running}
+        entries = next_step(s, drafts)
         self.check_step(entries)
-        drawn: dict[int, int] = {}
+        drawn: dict[int, list[int]] = {}
         for e in entries:
             self.run(e)
+            assert not e.drafted or e.tokens[-e.drafted :] == tuple(drafts[e.name][: e.drafted])
             if e.last:
-                self.wanted[e.name] -= 1
-                if self.wanted[e.name] > 0:
-                    drawn[e.name] = self.rng.randrange(3)
-        ended = [e.name for e in entries if e.last and e.name not in drawn]
+                drawn[e.name] = self.draw(e)
+                self.wanted[e.name] -= len(drawn[e.name])
+                self.drafted += e.drafted
+                self.accepted += len(drawn[e.name]) - 1
+        ended = [e.name for e in entries if e.last and not self.wanted[e.name]]
         commit(s, entries, drawn)
+        for r in (s.running[e.name] for e in entries if e.last):
+            assert len(r.pages) <= -(-len(r.tokens) // s.pool.tokens_per_page), "drafts keep pages"
         for r in (s.running[e.name] for e in entries if e.last):
             assert r.hit == sum(self.found[r.name].values()), "hits are on pages of its own"
         for name in ended:
@@ -57,9 +65,19 @@ class Trace:
         self.steps += 1
         return entries
 
+    def draft(self, most: int) -> list[int]:
+        """Tokens that a sequence may go on with."""
+        count = self.rng.randint(0, min(most, 5)) if self.drafting else 0
+        return [self.rng.randrange(3) for _ in range(count)]
+
+    def draw(self, e: Entry) -> list[int]:
+        """What a sequence goes on with: some of its draft, and one token more."""
+        draft = e.tokens[len(e.tokens) - e.drafted :]
+        return [*draft[: self.rng.randint(0, e.drafted)], self.rng.randrange(3)]
+
     def run(self, e: Entry) -> None:
         """What an engine does with an entry."""
-        tokens = self.schedule.running[e.name].tokens
+        tokens = [*self.schedule.running[e.name].tokens, *e.tokens[len(e.tokens) - e.drafted :]]
         size = self.schedule.pool.tokens_per_page
         found = self.found.setdefault(e.name, {})
         for at in range(e.cached):
@@ -124,6 +142,7 @@ def run_trace(seed: int) -> Trace:
         rng.randint(1, 24), rng.randint(1, 8), context, prompt_share=rng.choice([0.0, 0.25, 0.5])
     )
     trace = Trace(Schedule.of(KvPagePool(capacity, 1, size), limits), rng)
+    trace.drafting = rng.random() < 0.5
     stems = [[rng.randrange(3) for _ in range(context)] for _ in range(3)]
     coming = rng.randint(1, 16)
     name = 0

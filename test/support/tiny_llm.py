@@ -113,7 +113,8 @@ def write_talker(folder: Path, **other: Any) -> Path:
     hidden, heads, inner = whole["hidden_size"], whole["num_attention_heads"], 48
     keys = whole["num_key_value_heads"] * whole["head_dim"]
     shapes: dict[str, Any] = {
-        "model.embed_tokens.weight": [TALKER, hidden], "lm_head.weight": [TALKER, hidden],
+        "model.embed_tokens.weight": [whole["vocab_size"], hidden],
+        "lm_head.weight": [whole["vocab_size"], hidden],
         "model.norm.weight": [hidden],
     }  # fmt: skip
     for n in range(whole["num_hidden_layers"]):

@@ -64,6 +64,18 @@ def test_a_text_goes_on(folder: str, llm: rlx.LLM, capsys: pytest.CaptureFixture
     assert out == f"{llm.generate('Once', **OPTIONS)[0].text}\n"
 
 
+@pytest.mark.parametrize("how", [["--lookup"], ["--draft", "{}", "--draft-tokens", "3"]])
+def test_speculation(
+    how: list[str], folder: str, llm: rlx.LLM, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = "la la la la la la"
+    words = [w.format(folder) for w in how]
+    assert main(["run", folder, "-p", text, "-n", "12", "--threads", "1", *words]) == 0
+    out, err = capsys.readouterr()
+    assert out == f"{llm.generate(text, max_new_tokens=12)[0].text}\n"
+    assert re.search(r"\d+ of \d+ drafted were right", err)
+
+
 WRONG = {
     "no model": (["chat", "x.onnx", "Hi"], "x.onnx is no language model: expected a GGUF file"),
     "no prompt": (["run", "{}"], 'is a language model, which goes on with a text; give -p "TEXT"'),
@@ -76,6 +88,7 @@ WRONG = {
         ["run", "x.mlir", "--top-k", "3"],
         "x.mlir is no language model, and --top-k is of",
     ),
+    "a draft": (["run", "x.mlir", "--lookup"], "no language model, and --lookup is of these alone"),
     "long": (["chat", "{}", "Hi", "-n", "999"], "have no room in a context of"),
     "no ranks": (["serve", "{}", "--ranks", "0"], "found --ranks 0, expected 1 or more"),
     "no replicas": (["serve", "{}", "--replicas", "0"], "--replicas 0, expected 1 or more"),

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from rlx.llm.answer import Answer
+from rlx.llm.batching.drafts import Asked, Drafter
 from rlx.llm.batching.scheduler import Entry, Limits, Schedule, cancel, commit, next_step, submit
 from rlx.llm.engine import Engine, StepRows
 from rlx.llm.sampling import Drawn, Row
@@ -16,6 +17,9 @@ from rlx.llm.sampling import Drawn, Row
 __all__ = ["Batch"]
 
 Array = np.ndarray[Any, Any]
+
+MOST_DRAFTED = 32
+"""The most drafted tokens of a step: more rows are bound by arithmetic, and wrong ones cost it."""
 
 
 class Batch:
@@ -33,7 +37,7 @@ class Batch:
     ) -> None:
         limits = Limits(engine.max_rows, sequences, engine.context)
         self.engine, self.schedule = engine, Schedule.of(engine.pool, limits)
-        self.steps = self.rows = 0
+        self.steps = self.rows = self.drafted = self.accepted = 0
         self._draw = draw
         self._answers: dict[int, Answer] = {}
         self._names = itertools.count()
@@ -62,35 +66,52 @@ class Batch:
         """End an answer, whose pages are free at once; nothing if it has ended."""
         answer = self._answers.pop(name, None)
         if answer is not None:
-            cancel(self.schedule, name)
+            self._leave(name, answer)
             answer.end("cancelled")
 
     def step(self) -> list[tuple[int, Answer]]:
-        """One step of the engine: the answers that have a token more, with their numbers. Those
+        """One step of the engine: the answers that have tokens more, with their numbers. Those
         that ended are no longer in the batch."""
-        entries = next_step(self.schedule)
+        entries = next_step(self.schedule, self._drafts())
         if not entries:
             return []
-        last = [e for e in entries if e.last]
         rows = StepRows.of(
-            [(e.tokens, e.cached, e.pages) for e in entries], wanting=[e.last for e in entries]
+            [(e.tokens, e.cached, e.pages) for e in entries],
+            wanting=[1 + e.drafted if e.last else 0 for e in entries],
         )
         logits = self.engine.step(rows)
-        drawn = self._draw(logits, [self._answers[e.name].row() for e in last]) if last else []
+        asked = [self._answers[e.name].rows(_draft(e)) for e in entries if e.last]
+        drawn = self._draw(logits, [row for own in asked for row in own]) if asked else []
         self.steps, self.rows = self.steps + 1, self.rows + len(rows.ids)
-        return self._commit(entries, last, drawn)
+        return self._commit(entries, drawn)
 
-    def _commit(
-        self, entries: list[Entry], last: list[Entry], drawn: list[Drawn]
-    ) -> list[tuple[int, Answer]]:
+    def _drafts(self) -> dict[int, list[int]]:
+        """What answers that are through their prompts may go on with."""
+        asked: dict[Drafter, list[Asked]] = {}
+        for name, s in self.schedule.running.items():
+            answer = self._answers[name]
+            if answer.drafter is not None and s.missing == 1 and answer.draft_room > 0:
+                asked.setdefault(answer.drafter, []).append(Asked(name, s.tokens, answer))
+        each = MOST_DRAFTED // max(1, sum(map(len, asked.values())))
+        found: dict[int, list[int]] = {}
+        for drafter, own in asked.items() if each else ():
+            for one, draft in zip(own, drafter.draft(own, each), strict=True):
+                found[one.name] = one.answer.fitting(draft[:each])
+        return found
+
+    def _commit(self, entries: list[Entry], drawn: list[Drawn]) -> list[tuple[int, Answer]]:
         grown: list[tuple[int, Answer]] = []
-        tokens: dict[int, int] = {}
-        for entry, found in zip(last, drawn, strict=True):
-            answer = self._answers[entry.name]
-            answer.add(found)
-            grown.append((entry.name, answer))
-            if answer.finish is None:
-                tokens[entry.name] = found.token
+        tokens: dict[int, list[int]] = {}
+        at = 0
+        for entry in entries:
+            if entry.last:
+                answer = self._answers[entry.name]
+                before, end = answer.accepted, at + 1 + entry.drafted
+                tokens[entry.name] = answer.go_on(drawn[at:end], _draft(entry))
+                at = end
+                grown.append((entry.name, answer))
+                self.drafted += entry.drafted
+                self.accepted += answer.accepted - before
         commit(self.schedule, entries, tokens)
         for entry in entries:
             answer, running = self._answers[entry.name], self.schedule.running[entry.name]
@@ -99,5 +120,14 @@ class Batch:
         for name, answer in grown:
             if answer.finish is not None:
                 del self._answers[name]
-                cancel(self.schedule, name)
+                self._leave(name, answer)
         return grown
+
+    def _leave(self, name: int, answer: Answer) -> None:
+        cancel(self.schedule, name)
+        if answer.drafter is not None:
+            answer.drafter.forget(name)
+
+
+def _draft(entry: Entry) -> tuple[int, ...]:
+    return entry.tokens[len(entry.tokens) - entry.drafted :]

@@ -9,6 +9,8 @@ part; ``next_step`` says what the engine does next, and ``commit`` what came of 
   first, and prompts that wait keep a part of the budget.
 - Who is let in next is decided between clients by the tokens that each has been served (Y. Sheng et
   al., Fairness in serving large language models, 2024), within a client by arrival.
+- Drafts, tokens that a sequence may go on with, take rows and pages that nobody else wants. Those
+  that turn out wrong are taken back, with their pages.
 - A sequence takes pages as it grows. If none is left, pages of the prefix cache are dropped, then
   the sequence that was let in last gives its pages back, and computes them anew later.
 """
@@ -16,6 +18,7 @@ part; ``next_step`` says what the engine does next, and ``commit`` what came of 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from rlx.base.frozen import field, frozen, record
 from rlx.errors import GraphError, NameError, ShapeError
@@ -25,6 +28,8 @@ from rlx.llm.pages import KvPagePool
 __all__ = [
     "Entry", "Limits", "Running", "Schedule", "cancel", "commit", "next_step", "submit",
 ]  # fmt: skip
+
+EMPTY: Mapping[int, Sequence[int]] = MappingProxyType({})
 
 
 @frozen
@@ -74,13 +79,15 @@ class Running:
 @frozen
 class Entry:
     """A sequence's part of a step: ``tokens``, which follow ``cached`` others, and its pages.
-    ``last`` says that they reach the sequence's end, so that the next token is to be drawn."""
+    ``last`` says that they reach the sequence's end, so that the next token is to be drawn; as many
+    tokens as ``drafted`` stand behind that end, to be judged by what is drawn after each."""
 
     name: int
     tokens: tuple[int, ...]
     cached: int
     pages: tuple[int, ...]
     last: bool
+    drafted: int = 0
 
 
 @record
@@ -142,9 +149,10 @@ def cancel(schedule: Schedule, name: int) -> bool:
     return found is not None
 
 
-def next_step(schedule: Schedule) -> list[Entry]:
+def next_step(schedule: Schedule, drafts: Mapping[int, Sequence[int]] = EMPTY) -> list[Entry]:
     """What the engine does next; nothing if nobody waits. Sequences that take part have pages for
-    all of it."""
+    all of it. ``drafts`` are tokens that those which decode may go on with, as many as fit within
+    the context."""
     most = schedule.limits.max_tokens
     chosen: dict[int, int] = {}
     kept = int(most * schedule.limits.prompt_share) if _prompts_wait(schedule) else 0
@@ -163,24 +171,32 @@ def next_step(schedule: Schedule) -> list[Entry]:
         if not left or not _admit(schedule, s):
             break
         chosen[s.name] = min(left, s.missing)
+    drafts = _drafts_with_room(schedule, chosen, drafts)
     schedule.clock += 1
-    return [_entry(schedule, schedule.running[name], n) for name, n in chosen.items()]
+    return [
+        _entry(schedule, schedule.running[name], n, drafts.get(name, ()))
+        for name, n in chosen.items()
+    ]
 
 
-def commit(schedule: Schedule, step: Sequence[Entry], drawn: Mapping[int, int]) -> None:
+def commit(schedule: Schedule, step: Sequence[Entry], drawn: Mapping[int, Sequence[int]]) -> None:
     """What came of a step: keys and values of its entries are in their pages, and ``drawn`` has the
-    next tokens of those that were ``last``, but for sequences that end."""
+    next tokens of those that were ``last``: the drafts that were drawn, and one token more. Of the
+    other drafts nothing is left."""
     for entry in step:
         s = schedule.running.get(entry.name)
         if s is None:  # cancelled meanwhile
             continue
+        found = drawn.get(s.name, ()) if entry.last else ()
+        count = len(entry.tokens) - entry.drafted + max(0, len(found) - 1)
+        s.tokens += found
         s.hit += max(0, entry.cached - s.reached)
-        s.cached += len(entry.tokens)
+        s.cached += count
         s.reached = max(s.reached, s.cached)
-        schedule.served[s.client] = schedule.served.get(s.client, 0.0) + len(entry.tokens)
+        schedule.served[s.client] = schedule.served.get(s.client, 0.0) + count
         _make_known(schedule, s)
-        if entry.last and s.name in drawn:
-            s.tokens.append(drawn[s.name])
+        if entry.drafted:
+            _shrink(schedule, s)
 
 
 # -- who is next ---------------------------------------------------------------------------
@@ -282,7 +298,31 @@ def _make_known(schedule: Schedule, s: Running) -> None:
         s.known += 1
 
 
-def _entry(schedule: Schedule, s: Running, count: int) -> Entry:
+def _drafts_with_room(
+    schedule: Schedule, chosen: Mapping[int, int], drafts: Mapping[int, Sequence[int]]
+) -> dict[int, Sequence[int]]:
+    """What a step has room for of drafts: nobody gives way to them."""
+    found: dict[int, Sequence[int]] = {}
+    left = schedule.limits.max_tokens - sum(chosen.values())
+    for name in chosen:
+        s = schedule.running[name]
+        draft = drafts.get(name, ())[:left] if s.missing == 1 else ()
+        if draft and not _take(schedule, s, 1 + len(draft)):
+            draft = draft[: len(s.pages) * schedule.pool.tokens_per_page - len(s.tokens)]
+        if draft:
+            found[name] = draft
+            left -= len(draft)
+    return found
+
+
+def _shrink(schedule: Schedule, s: Running) -> None:
+    """Give back the pages behind a sequence's tokens, which drafts had."""
+    while len(s.pages) > -(-len(s.tokens) // schedule.pool.tokens_per_page):
+        schedule.pool.free(s.pages.pop())
+
+
+def _entry(schedule: Schedule, s: Running, count: int, draft: Sequence[int]) -> Entry:
     s.served = schedule.clock
-    tokens = tuple(s.tokens[s.cached : s.cached + count])
-    return Entry(s.name, tokens, s.cached, tuple(s.pages), s.cached + count == len(s.tokens))
+    tokens = (*s.tokens[s.cached : s.cached + count], *draft)
+    last = s.cached + count == len(s.tokens)
+    return Entry(s.name, tokens, s.cached, tuple(s.pages), last, len(draft))

@@ -55,6 +55,8 @@ class Metrics:
             "rlx_steps_total": ("Steps of the model.", batch.steps),
             "rlx_rows_total": ("Tokens that steps have read.", batch.rows),
             "rlx_preemptions_total": ("Answers that gave way.", schedule.preemptions),
+            "rlx_drafted_tokens_total": ("Tokens that speculation tried.", batch.drafted),
+            "rlx_accepted_tokens_total": ("Of them drawn.", batch.accepted),
         }
         lines = [
             "# HELP rlx_requests_total Requests by path and status.",

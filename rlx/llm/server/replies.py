@@ -61,9 +61,14 @@ class Replies:
         answers, each = self.asked.answers, self.asked.choices
         prompt = sum(len(a.prompt) for a in answers[::each])
         drawn = sum(len(a.ids) for a in answers)
+        accepted = sum(a.accepted for a in answers)
+        rejected = sum(a.drafted for a in answers) - accepted
         return {
             "prompt_tokens": prompt, "completion_tokens": drawn, "total_tokens": prompt + drawn,
             "prompt_tokens_details": {"cached_tokens": sum(a.cached for a in answers[::each])},
+            "completion_tokens_details": {
+                "accepted_prediction_tokens": accepted, "rejected_prediction_tokens": rejected,
+            },
         }  # fmt: skip
 
     def _chunk(self, choices: list[dict[str, Any]]) -> dict[str, Any]:

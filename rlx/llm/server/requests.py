@@ -19,7 +19,8 @@ _SHARED = (
     "model", "temperature", "top_p", "n", "stream", "stream_options", "stop", "presence_penalty",
     "frequency_penalty", "logit_bias", "logprobs", "seed", "user", "max_tokens", "best_of",
     "top_k", "min_p", "typical_p", "repetition_penalty", "ignore_eos", "regex", "grammar",
-    "response_format", "store", "metadata", "service_tier", "safety_identifier",
+    "response_format", "speculate", "draft_tokens", "store", "metadata", "service_tier",
+    "safety_identifier",
 )  # fmt: skip
 _COMPLETION = (*_SHARED, "prompt", "echo", "suffix")
 _CHAT = (
@@ -128,6 +129,7 @@ def _options(f: Fields, llm: LLM) -> dict[str, Any]:
         "temperature": f.number("temperature", 1.0), "stop": f.texts("stop"),
         "ignore_eos": f.flag("ignore_eos"), "regex": f.text("regex", None),
         "grammar": f.text("grammar", None), "json_schema": _schema(f),
+        "speculate": f.text("speculate", None), "draft_tokens": f.count("draft_tokens", 0, 64),
     }  # fmt: skip
     for name in ("top_p", "min_p", "typical_p", "repetition_penalty", "presence_penalty",
                  "frequency_penalty"):  # fmt: skip
