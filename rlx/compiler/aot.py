@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Any
 from rlx.compiler.packed import packed
 from rlx.compiler.project import project_of
 from rlx.compiler.ranges import for_sizes, ranged
-from rlx.errors import DeviceError, ShapeError, UnsupportedError
+from rlx.errors import DeviceError, UnsupportedError
 from rlx.ir.arrays import fixed
 from rlx.ir.builders import located
 from rlx.ir.given import param_arrays
 from rlx.ir.graph import Graph
-from rlx.ir.op import caller
 from rlx.lowering.compilation import Options
 from rlx.precision import check_precision, types_of
 from rlx.precision.rewrite import with_precision
@@ -80,8 +79,6 @@ def compile_artifact(
         return project_of(bound, values, *found)
     order = _ordered(names)
 
-    _check_sizes(bound, order[0])
-
     def compiled(t: Target) -> Artifact:
         types = types_of(chosen, t.features.has)
         rewritten = with_precision(bound, types)[0] if types.changes else bound
@@ -106,17 +103,6 @@ def _together(order: Sequence[Target], made: Sequence[Artifact]) -> Artifact:
         for name, data in t.system.ahead(code).items()
     }
     return replace(first, variants=variants, extras={**first.extras, **extras})
-
-
-def _check_sizes(graph: Graph, target: Target) -> None:
-    """Refuse dims without sizes for a target whose programs have none (pages')."""
-    if graph.symbols and target.programs and target.kernels.serial:
-        raise ShapeError(
-            f"an artifact for {target.name!r} is for one size of every dim, and"
-            f" {', '.join(sorted(graph.symbols))} of graph {graph.name!r} has none; give"
-            f" dims={{{min(graph.symbols)!r}: 1, ...}}",
-            caller(),
-        )
 
 
 def _ordered(names: Sequence[str]) -> list[Target]:

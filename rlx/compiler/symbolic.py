@@ -69,7 +69,7 @@ def compile_symbolic(
     report = CompileReport(compilation, general=general)
     with compiles, span("compile", graph=graph.name):
         found = lower_symbolic(graph, sizes, compilation, general)
-        if target.kernels.frame == "gpu":
+        if target.programs:
             artifact = compile_device(found.schedule, target, report, sizes, found.guards)
         else:
             artifact = _for_cpu(found, sizes, target, report, shelf)

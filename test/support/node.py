@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import shutil
 import subprocess
 import tempfile
@@ -46,34 +47,48 @@ def _process() -> subprocess.Popen[str]:
     return made
 
 
-def run_folder(folder: Path, artifact: Artifact, feeds: Mapping[str, Any]) -> list[Array]:
-    """The outputs of a bundle in a folder; FaultError with what it says if it does not end well."""
+def run_folder(
+    folder: Path,
+    artifact: Artifact,
+    feeds: Mapping[str, Any],
+    dims: Mapping[str, int] | None = None,
+) -> list[Array]:
+    """The outputs of a bundle in a folder, for many sizes at ``dims``; FaultError with what it says
+    if it does not end well."""
     for n, (name, *_) in enumerate(artifact.inputs):
         np.ascontiguousarray(feeds[name]).tofile(folder / f"in{n}")
     node = _process()
     assert node.stdin is not None and node.stdout is not None
-    node.stdin.write(f"{folder}\n")
+    node.stdin.write(f"{json.dumps({'folder': str(folder), 'dims': dims or {}})}\n")
     node.stdin.flush()
-    said = node.stdout.readline()
-    if not said:
+    line = node.stdout.readline()
+    if not line:
         _process.cache_clear()
         raise ToolchainError(f"node ended with status {node.wait()}")
-    if said.strip():
-        raise FaultError(said.strip())
+    answer = json.loads(line)
+    if answer["said"]:
+        raise FaultError(answer["said"])
     return [
         np.fromfile(folder / f"out{n}", DTYPES[kind].numpy).reshape(shape)
-        for n, (_, kind, shape) in enumerate(artifact.outputs)
+        for n, ((_, kind, _), shape) in enumerate(
+            zip(artifact.outputs, answer["shapes"], strict=True)
+        )
     ]
 
 
 class WasmProgram:
-    """A graph as a bundle, which ``run`` runs."""
+    """A graph as a bundle, which ``run`` runs; ``dims`` as of ``compile_artifact``."""
 
-    def __init__(self, graph: rlx.Graph, params: Mapping[str, Any] | None = None) -> None:
-        self.artifact = rlx.compile_artifact(graph, "wasm", params=params)
+    def __init__(
+        self,
+        graph: rlx.Graph,
+        params: Mapping[str, Any] | None = None,
+        dims: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.artifact = rlx.compile_artifact(graph, "wasm", params=params, dims=dims)
         self._folder = tempfile.TemporaryDirectory(prefix="rlx-wasm-")
         self.files = write_bundle(self.artifact, self._folder.name)
 
-    def run(self, feeds: Mapping[str, Any]) -> list[Array]:
+    def run(self, feeds: Mapping[str, Any], dims: Mapping[str, int] | None = None) -> list[Array]:
         """The outputs."""
-        return run_folder(Path(self._folder.name), self.artifact, feeds)
+        return run_folder(Path(self._folder.name), self.artifact, feeds, dims)

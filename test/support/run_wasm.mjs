@@ -1,6 +1,6 @@
-// Runs a bundle of `write_bundle` as WebAssembly in node, for each folder that a line of stdin names:
-// inputs are in0, in1, ... there, and outputs are written as out0, out1, ... A line says what became
-// of it, "" if all went well.
+// Runs bundles of `write_bundle` as WebAssembly in node. A line of stdin is JSON: the folder, and the
+// dims of a bundle for many sizes. Inputs are in0, in1, ... there, and outputs are written as out0,
+// out1, ... A line of JSON says what went wrong, "" if nothing did, and the shapes of the outputs.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { pathToFileURL } from "node:url";
@@ -16,19 +16,23 @@ async function loaded(bundle) {
   return models.get(bundle);
 }
 
-for await (const folder of createInterface({ input: process.stdin })) {
+for await (const line of createInterface({ input: process.stdin })) {
+  const { folder, dims } = JSON.parse(line);
   try {
     const { model, ARRAYS } = await loaded(folder);
+    const { inputs, outputs, run } = model.bind(dims);
     const feeds = {};
-    model.inputs.forEach(({ name, dtype }, n) => {
+    inputs.forEach(({ name, dtype }, n) => {
       const { buffer, byteOffset, byteLength } = readFileSync(`${folder}/in${n}`);
       feeds[name] = new ARRAYS[dtype](buffer.slice(byteOffset, byteOffset + byteLength));
     });
-    const found = Object.values(await model.run(feeds));
-    found.forEach((a, n) => writeFileSync(`${folder}/out${n}`, new Uint8Array(a.buffer)));
-    console.log("");
+    const found = await run(feeds);
+    outputs.forEach(({ name }, n) => {
+      writeFileSync(`${folder}/out${n}`, new Uint8Array(found[name].buffer));
+    });
+    console.log(JSON.stringify({ said: "", shapes: outputs.map((o) => o.shape) }));
   } catch (e) {
-    console.log(`${e.message}`.replaceAll("\n", " "));
+    console.log(JSON.stringify({ said: e.message, shapes: [] }));
     if (!existsSync(folder)) throw e;
   }
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import ArtifactError, DeviceError, FaultError, ShapeError, ToolchainError
+from rlx.errors import ArtifactError, DeviceError, FaultError, ToolchainError
 from rlx.ir.interpreter import interpret
 from rlx.models.embed import encoder_graph
 from rlx.runtime.artifact import Variant
@@ -154,6 +155,18 @@ def test_the_command_puts_it_beside_webgpu(
     assert "pages run on webgpu or wasm, found 'vulkan'" in capsys.readouterr().err
 
 
+def test_the_command_keeps_dims_of_ranges(tmp_path: Path) -> None:
+    g = rlx.Graph("open")
+    g.set_outputs([g.input("x", ["n", "m"]) * 3.0])
+    rlx.save(g, tmp_path / "open.rlx.mlir")
+    wanted = ["--dim", "n=2..9", "--dim", "m=4", "--fallback", "wasm"]
+    assert main(["export-web", str(tmp_path / "open.rlx.mlir"), "-o", str(tmp_path), *wanted]) == 0
+    written = json.loads((tmp_path / "program.json").read_text("utf-8"))["programs"]
+    for program in written.values():
+        assert program["symbols"] == [{"name": "n", "least": 2, "most": 9}]
+        assert program["inputs"][0]["shape"] == ["n", 4]
+
+
 def test_a_fallback_is_of_the_same_graph(tmp_path: Path) -> None:
     g, h = rlx.Graph("one"), rlx.Graph("other")
     g.set_outputs([g.input("x", [4]) * 3.0])
@@ -211,12 +224,51 @@ define void @good(i32 %n, ptr %f) {
         exporting(target.emit_object(llvm.parse_assembly(bad)), ["f"])
 
 
-def test_every_dim_has_a_size() -> None:
+def test_one_program_for_all_sizes() -> None:
+    """Variants with modules and constants of their own, at sizes that come again, and a loop."""
+    _need_node()
+    g = rlx.Graph("many")
+    x, w = g.input("x", [rlx.Dim("n", 2, 64), rlx.Dim("m", 5, 200), 4]), g.param("w", [4, 9])
+    y = (x @ (w * 2.0)).softmax(axis=-1)
+    last, _ = rlx.scan(lambda c, r: (c + r, c), x[0] * 0.0, x)
+    g.set_outputs([y, g.concat([x, x.exp()], axis=1), last])
+    params = {"w": rng.standard_normal((4, 9)).astype(np.float32)}
+    program = node.WasmProgram(g, params)
+    assert len(program.artifact.variants) > 2
+    for n, m in [(3, 5), (64, 200), (2, 5), (2, 130), (7, 6), (3, 5)]:
+        feeds = {"x": rng.standard_normal((n, m, 4)).astype(np.float32)}
+        found = program.run(feeds, {"n": n, "m": m})
+        for a, b in zip(found, interpret(g, {**feeds, **params}), strict=True):
+            np.testing.assert_allclose(a, b, rtol=2e-5, atol=2e-5)
+    for dims, said in (
+        ({"n": 65, "m": 5}, "the dim n is a size from 2 to 64, found 65"),
+        ({"n": 2, "m": 5, "k": 1}, "no dim is called k"),
+        (
+            {"n": 2, "m": 6},
+            r"input x is a Float32Array of 48 \(f32, \[2,6,4\]\), found Float32Array",
+        ),
+    ):
+        with pytest.raises(FaultError, match=said):
+            program.run({"x": np.zeros((2, 5, 4), np.float32)}, dims)
+
+
+def test_sizes_that_no_variant_takes(tmp_path: Path) -> None:
+    """A variant of the sizes at hand alone; and numbers beyond those of kernels."""
+    _need_node()
     g = rlx.Graph("wide")
     g.set_outputs([g.input("x", ["n", 4]) * 2.0])
-    with pytest.raises(ShapeError, match="for 'wasm' is for one size of every dim, and n of graph"):
-        rlx.compile_artifact(g, "wasm")
-    assert rlx.compile_artifact(g, "wasm", dims={"n": 3}).inputs[0][2] == (3, 4)
+    made = rlx.compile_artifact(g, "wasm")
+    one = replace(made, variants=made.variants[:1])
+    feeds = {"x": np.zeros((1, 4), np.float32)}
+    for artifact, n, said in (
+        (one, 1, "no variant is for n=1, but for n >= 2"),
+        (made, 1 << 40, "the sizes are too large"),
+        (made, 1 << 52, "the sizes are too large"),
+    ):
+        folder = tmp_path / str(n)
+        write_bundle(artifact, folder)
+        with pytest.raises(FaultError, match=said):
+            node.run_folder(folder, made, feeds, {"n": n})
 
 
 def test_names() -> None:

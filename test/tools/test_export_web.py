@@ -68,6 +68,7 @@ def test_the_command_writes_a_folder_that_needs_nothing_else(
         "weights.bin",
         "rlx.js",
         "wasm.js",
+        "sizes.js",
         "steps.js",
         "index.html",
     }
@@ -93,7 +94,7 @@ def test_outputs_have_the_names_that_a_page_reads(tmp_path: Path) -> None:
         found.append([output["name"] for output in program["outputs"]])
     assert found == [["y", "sum"], ["0", "1"]]
     script = (STATIC / "rlx.js").read_text("utf-8")
-    assert "this.outputs = program.outputs;" in script and "{ name, dtype }" in script
+    assert "this.outputs = program.outputs;" in script and "[n, { name, dtype }]" in script
 
 
 def test_the_script_reads_the_format_that_is_written() -> None:
@@ -142,3 +143,49 @@ def test_a_browser_runs_it(tmp_path: Path) -> None:
     assert re.search(r"test_export_web\.py:\d+: .*out of range for axis 0", fault)
     assert shape == "rlx: input x is a Float32Array of 15 (f32, [3,5]), found Float32Array of 2"
     assert unknown == "rlx: no input is called no"
+
+
+SIZES = """
+const { load } = await import(`${here}/rlx.js`);
+const model = await load();
+const rows = [];
+for (const [n, m] of %s) {
+  const x = Float32Array.from({ length: n * m }, (_, i) => i %% 7);
+  const bound = model.bind({ n, m });
+  const found = await bound.run({ x });
+  rows.push(bound.outputs.map(({ name, shape }) => [shape, Array.from(found[name])]));
+}
+const said = [];
+for (const dims of [{ n: 2 }, { n: 2, m: 0 }, { n: 2, m: 3, k: 1 }, { n: 2, m: 4 }])
+  await model.run({ x: new Float32Array(6) }, dims).catch((e) => said.push(e.message));
+return { symbols: model.symbols, shapes: model.outputs.map((o) => o.shape), rows, said };
+"""
+
+
+def test_a_browser_runs_one_program_at_many_sizes(tmp_path: Path) -> None:
+    """Sizes that come again, others in between, and variants of both kinds."""
+    g = rlx.Graph("many")
+    x = g.input("x", [rlx.Dim("n", 1, 40), rlx.Dim("m", 2, 90)])
+    scaled = x[:, 0:2] @ (g.param("w", [2, 3]) * 2.0)
+    g.set_outputs({"y": g.concat([x.sin(), x * 2.0], axis=1), "z": scaled.tanh()})
+    w = rng.standard_normal((2, 3)).astype(np.float32)
+    made = rlx.compile_artifact(g, "webgpu", params={"w": w})
+    assert len(made.variants) > 1
+    write_bundle(made, tmp_path / "site")
+    sizes = [(3, 5), (1, 2), (40, 89), (9, 64), (3, 5), (2, 90)]
+    result = result_of(tmp_path / "site", SIZES % json.dumps(sizes))
+    assert result["symbols"] == [
+        {"name": "m", "least": 2, "most": 90}, {"name": "n", "least": 1, "most": 40}
+    ]  # fmt: skip
+    assert result["shapes"] == [["n", "2*m"], ["n", 3]]
+    for (n, m), row in zip(sizes, result["rows"], strict=True):
+        given = (np.arange(n * m, dtype=np.float32) % 7).reshape(n, m)
+        expected = interpret(g, {"x": given, "w": w})
+        for (shape, numbers), b in zip(row, expected, strict=True):
+            assert shape == list(b.shape)
+            np.testing.assert_allclose(np.reshape(numbers, shape), b, rtol=2e-5, atol=2e-6)
+    missing, outside, unknown, wrong = result["said"]
+    assert missing == "rlx: the dim m is a size from 2 to 90, found nothing; give { m: ... }"
+    assert outside == "rlx: the dim m is a size from 2 to 90, found 0; give { m: ... }"
+    assert unknown == "rlx: no dim is called k"
+    assert wrong == "rlx: input x is a Float32Array of 8 (f32, [2,4]), found Float32Array of 6"

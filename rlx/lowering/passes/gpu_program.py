@@ -60,7 +60,7 @@ def gpu_program(
 
     texts = emitted(())
     if target.kernels.serial:
-        builder = _RangeBuilder(schedule, numbers, texts)
+        builder = _RangeBuilder(schedule, numbers, texts, sizes=sizes)
     else:
         builder = _Builder(schedule, numbers, texts, most_rounds, sizes)
     if most_rounds is not None and builder.unsure:

@@ -6,36 +6,36 @@ values, and what runs it.
     write_bundle(rlx.compile_artifact(graph, "webgpu", params=params), "site/model")
 
 A page loads ``rlx.js`` from the folder, which loads the rest; nothing comes from elsewhere. The
-files are ``rlx.js``, ``wasm.js`` and ``steps.js``, the code; ``program.json``, which has the steps
-and the memories; ``kernels.wgsl`` and ``kernels.wasm``; ``weights.bin``, the params and constants
-one after another; and ``index.html``, a page that runs the program on inputs of its own, as an
-example.
+files are ``rlx.js``, ``wasm.js``, ``sizes.js`` and ``steps.js``, the code; ``program.json``, which
+has the steps and the memories, of an artifact for many sizes those of each variant;
+``kernels.wgsl`` and ``kernels.wasm``; ``weights.bin``, the params and constants one after another;
+and ``index.html``, a page that runs the program on inputs of its own, as an example.
 """
 
 from __future__ import annotations
 
 import json
-import struct
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from rlx.base.dim_text import without_ranges
 from rlx.errors import ArtifactError
 from rlx.runtime.artifact import Artifact, Variant
-from rlx.schedule.codec import main_words
-from rlx.schedule.steps import Place, Step
-from rlx.targets.gpu.program import GpuProgram
-from rlx.targets.wasm.module import MAGIC, data_bytes
-from rlx.types import DTYPES
+from rlx.runtime.devices.gpu_program import DeviceVariant
+from rlx.runtime.encoding import places_of
+from rlx.runtime.web.programs import Programs
+from rlx.schedule.plan import Signature
+from rlx.targets.wasm.module import data_bytes
 
 __all__ = ["FORMAT", "write_bundle"]
 
-FORMAT = 3
+FORMAT = 4
 """The number of ``program.json``'s format, which ``rlx.js`` checks."""
 
-_COPIED = ("rlx.js", "wasm.js", "steps.js", "index.html")
+_COPIED = ("rlx.js", "wasm.js", "sizes.js", "steps.js", "index.html")
 
 _KERNELS = {"webgpu": "kernels.wgsl", "wasm": "kernels.wasm"}
 """The targets that pages run, and the file of their code."""
@@ -53,28 +53,29 @@ def write_bundle(
     ArtifactError for an artifact of another target, or without a value for one of its params, and
     for a fallback of another graph.
     """
-    programs = {a.variants[0].machine: _program(a) for a in (artifact, fallback) if a is not None}
+    found = {a.variants[0].machine: _variants(a) for a in (artifact, fallback) if a is not None}
     if fallback is not None and (
-        [*programs] != ["webgpu", "wasm"] or _signatures(artifact) != _signatures(fallback)
+        [*found] != ["webgpu", "wasm"] or _signatures(artifact) != _signatures(fallback)
     ):
         raise ArtifactError(
             f"a fallback is an artifact for 'wasm' of the graph of one for 'webgpu', found"
             f" {fallback.target!r} of inputs {fallback.inputs} beside {artifact.target!r} of inputs"
             f" {artifact.inputs}"
         )
-    weights = bytearray()
-    params = [_put(weights, artifact.values[name]) for name, _, _ in artifact.params]
+    weights = _Weights()
+    params = [weights.put(artifact.values[name]) for name, _, _ in artifact.params]
+    files: dict[str, bytes] = {"program.json": b""}
     described: dict[str, Any] = {}
-    for name, program in programs.items():
-        starts = {"param": params, "constant": [_put(weights, c) for c in program.constants]}
-        described[name] = _described(program, starts)
-    codes = {_KERNELS[n]: p.kernels[0].code for n, p in programs.items() if p.kernels}
-    files: dict[str, bytes] = {
-        "program.json": json.dumps({"format": FORMAT, "programs": described}, indent=1).encode(),
-        **{_KERNELS[name]: codes.get(_KERNELS[name], _EMPTY[name]) for name in programs},
-        "weights.bin": bytes(weights),
-        **{name: (Path(__file__).parent / name).read_bytes() for name in _COPIED},
-    }
+    for name, variants in found.items():
+        programs = Programs(variants, params, weights.put)
+        described[name] = programs.described | _signed(artifact)
+        if name == "wasm":
+            described[name]["modules"] = _modules(programs.codes)
+        files[_KERNELS[name]] = _JOINED[name](programs.codes)
+    text = json.dumps({"format": FORMAT, "programs": described}, separators=(",", ":"))
+    files["program.json"] = text.encode()
+    files["weights.bin"] = bytes(weights.data)
+    files |= {name: (Path(__file__).parent / name).read_bytes() for name in _COPIED}
     target = Path(folder)
     target.mkdir(parents=True, exist_ok=True)
     for name, data in files.items():
@@ -82,13 +83,9 @@ def write_bundle(
     return list(files)
 
 
-_EMPTY = {"webgpu": b"", "wasm": b"\0asm\1\0\0\0"}
-"""The code of no kernels."""
-
-
-def _program(artifact: Artifact) -> GpuProgram:
-    variant = artifact.variants[0]
-    if isinstance(variant, Variant) or variant.machine not in _KERNELS:
+def _variants(artifact: Artifact) -> list[DeviceVariant]:
+    variants = [v for v in artifact.variants if not isinstance(v, Variant)]
+    if not variants or variants[0].machine not in _KERNELS:
         raise ArtifactError(
             "a bundle for browsers is made of an artifact for the target 'webgpu' or 'wasm', found"
             f" one for {artifact.target!r}"
@@ -99,55 +96,63 @@ def _program(artifact: Artifact) -> GpuProgram:
             f"a bundle carries the values of all params, and {listed} have none; give them to"
             " compile_artifact as params={...}"
         )
-    return variant.program
+    return [v for v in variants if v.features == variants[0].features]
 
 
-def _signatures(artifact: Artifact) -> tuple[Any, ...]:
-    return artifact.params, artifact.inputs, artifact.outputs
+def _signatures(artifact: Artifact) -> list[dict[str, Any]]:
+    found = (*artifact.params, *artifact.inputs, *artifact.outputs)
+    return [_signature(s) for s in found]
 
 
-def _put(weights: bytearray, array: Any) -> int:
-    """Where an array lies, which is added behind the others."""
-    at = len(weights)
-    weights += np.ascontiguousarray(array).tobytes()
-    weights += bytes(-len(weights) % _ALIGNED)
-    return at
+class _Weights:
+    """Arrays one after another, equal ones once."""
+
+    def __init__(self) -> None:
+        self.data = bytearray()
+        self._at: dict[bytes, int] = {}
+
+    def put(self, array: Any) -> int:
+        """Where an array lies, which is added behind the others if it is not there."""
+        data = np.ascontiguousarray(array).tobytes()
+        at = self._at.setdefault(data, len(self.data))
+        if at == len(self.data):
+            self.data += data + bytes(-len(data) % _ALIGNED)
+        return at
 
 
-def _described(program: GpuProgram, starts: Mapping[str, Sequence[int]]) -> dict[str, Any]:
-    signatures = {"inputs": program.inputs, "outputs": program.outputs}
-    code = program.kernels[0].code if program.kernels else b""
+def _signed(artifact: Artifact) -> dict[str, Any]:
+    """The symbols with what tells their ranges, and the signatures: a dim is a number or its
+    text."""
+    signatures = {"inputs": artifact.inputs, "outputs": artifact.outputs}
     return {
-        "data": data_bytes(code) if code.startswith(MAGIC) else 0,
-        "kernels": [
-            {
-                "name": k.name,
-                "bindings": [b.access for b in k.bindings],
-                "elements": [DTYPES[b.dtype].part.bytes for b in k.bindings],
-                "params": k.params,
-            }
-            for k in program.kernels
+        "symbols": [
+            {"name": s.name, "least": s.least, "most": s.most} for s in places_of(artifact.inputs)
         ],
-        "memories": [
-            {
-                "role": m.role,
-                "index": m.index,
-                "bytes": m.nbytes,
-                "at": starts[m.role][m.index] if m.role in starts else None,
-            }
-            for m in program.memories
-        ],
-        **{
-            kind: [{"name": name, "dtype": dt, "shape": list(shape)} for name, dt, shape in found]
-            for kind, found in signatures.items()
-        },
-        "prologue": _words([step for step, _ in program.prologue]),
-        "main": _words(program.main),
-        "sites": [f"{file}:{line}: {message}" for message, file, line in program.sites],
+        **{kind: [_signature(s) for s in found] for kind, found in signatures.items()},
     }
 
 
-def _words(steps: Sequence[Step[Place]]) -> list[int]:
-    """The words of steps, which ``rlx.js`` reads by the table in ``steps.js``."""
-    words = main_words(steps)
-    return list(struct.unpack(f"<{len(words) // 8}q", words))
+def _signature(signature: Signature) -> dict[str, Any]:
+    name, dt, shape = signature
+    dims = [d if isinstance(d, int) else without_ranges(str(d)) for d in shape]
+    return {"name": name, "dtype": dt, "shape": dims}
+
+
+def _modules(codes: Sequence[bytes]) -> list[dict[str, int]]:
+    """Where the modules lie in their file, and the bytes of their constants."""
+    starts = [sum(map(len, codes[:n])) for n in range(len(codes))]
+    return [
+        {"at": at, "bytes": len(code), "data": data_bytes(code)}
+        for at, code in zip(starts, codes, strict=True)
+    ]
+
+
+def _one_source(codes: Sequence[bytes]) -> bytes:
+    """Files of WGSL as one. They are paragraphs, one for a kernel or a helper, whose names say what
+    they are: equal ones are one."""
+    paragraphs = [p for code in codes for p in code.decode().strip().split("\n\n")]
+    return "\n\n".join(dict.fromkeys(paragraphs)).encode()
+
+
+_JOINED = {"webgpu": _one_source, "wasm": b"".join}
+"""What makes one file of those of the kernels."""

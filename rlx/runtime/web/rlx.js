@@ -8,7 +8,12 @@
 // `model.inputs` and `model.outputs` have the name, dtype and shape of each array. Arrays are flat,
 // in row-major order, and of the type of `ARRAYS`; f16 and bf16 are given as their bits. Outputs that
 // the graph gives no names are called 0, 1, ...
+//
+// Of a program for many sizes `model.symbols` are the dims that a call brings, each with its range,
+// and shapes have their names: `model.run(feeds, { batch: 2, tokens: 7 })`, and
+// `model.bind({ batch: 2, tokens: 7 })` has `inputs` and `outputs` with numbers, and `run(feeds)`.
 
+import { boundTo, sizesOf } from "./sizes.js";
 import { KINDS, VERSION } from "./steps.js";
 
 export const ARRAYS = {
@@ -17,7 +22,7 @@ export const ARRAYS = {
   c64: Float32Array, f64: Float64Array, i64: BigInt64Array, u64: BigUint64Array, c128: Float64Array,
 };
 
-const FORMAT = 3;
+const FORMAT = 4;
 const WORD = 16;
 const LIMITS = [
   "maxBufferSize", "maxStorageBufferBindingSize", "maxStorageBuffersPerShaderStage",
@@ -70,39 +75,139 @@ export class Model {
   constructor(program, device, target) {
     this.program = program;
     this.target = target;
-    this.prologue = stepsOf(program.prologue);
-    this.main = stepsOf(program.main);
     this.device = device;
     this.inputs = program.inputs;
     this.outputs = program.outputs;
+    this.symbols = program.symbols;
     this.encoder = null;
     this.queue = Promise.resolve();
-    this.memory = (role, index) =>
-      program.memories.findIndex((m) => m.role === role && m.index === index);
+    this.memories = program.memories;
+    this.sites = [];
+    this.prologues = new Set(); // those that have run
+    this.own = []; // what is there for the sizes of the last call
   }
 
-  /** Make kernels and memories, and run what depends on weights alone. */
+  /** Take the code and the weights; with one size, do all that is done once. */
   async start(code, weights) {
+    await this.scoped(() => this.open(code, weights));
+    if (!this.symbols.length) await this.bound({});
+  }
+
+  /** What runs at sizes: its inputs and outputs with their shapes, and `run(feeds)`. */
+  bind(dims) {
+    const { inputs, outputs } = boundTo(this.program, sizesOf(this.symbols, dims));
+    return { inputs, outputs, run: (feeds) => this.run(feeds, dims) };
+  }
+
+  /** Run on arrays by the names of inputs; the outputs by their names. Calls take turns. */
+  run(feeds, dims = {}) {
+    const result = this.queue.then(() => this.once(feeds, dims));
+    this.queue = result.catch(() => {});
+    return result;
+  }
+
+  async once(feeds, dims) {
+    const { inputs, outputs, main, sites } = await this.bound(dims);
+    inputs.forEach((input, n) => this.write(this.memory("input", n), 0, checked(input, feeds)));
+    for (const name of Object.keys(feeds))
+      if (!inputs.some((i) => i.name === name)) throw new Error(`rlx: no input is called ${name}`);
+    await this.carryOut(main, sites);
+    const found = {};
+    for (const [n, { name, dtype }] of outputs.entries()) {
+      const at = this.memory("output", n);
+      found[name] = new ARRAYS[dtype](await this.read(at, 0, this.memories[at].bytes));
+    }
+    return found;
+  }
+
+  /** The program for sizes, with its kernels, its memories, and what depends on weights alone. */
+  async bound(dims) {
+    const sizes = sizesOf(this.symbols, dims);
+    if (this.last && String(this.last.sizes) === String(sizes)) return this.last;
+    const found = boundTo(this.program, sizes);
+    const variant = this.program.variants[found.number];
+    this.last = null;
+    this.release();
+    const main = stepsOf(found.words);
+    await this.scoped(async () => {
+      await this.ready(variant);
+      if (!this.prologues.has(variant.prologue)) {
+        const { steps, sites } = this.program.prologues[variant.prologue];
+        await this.carryOut(stepsOf(steps), sites);
+        this.prologues.add(variant.prologue);
+      }
+      this.allocate(found.memories, main);
+    });
+    this.memories = [...this.program.memories, ...found.memories];
+    this.last = { ...found, sizes, main, sites: variant.sites };
+    return this.last;
+  }
+
+  memory(role, index) {
+    return this.memories.findIndex((m) => m.role === role && m.index === index);
+  }
+
+  async carryOut(steps, sites) {
+    this.sites = sites;
+    this.write(this.memory("error", 0), 0, new Int32Array(2));
+    await this.steps(steps, []);
+    this.flush();
+    await this.check();
+  }
+
+  // -- what WebGPU does in its own way, and wasm.js in another
+
+  /** Make what is there whatever the sizes. */
+  open(code, weights) {
     const { device, program } = this;
     this.alignment = Math.max(WORD, device.limits.minStorageBufferOffsetAlignment);
-    device.pushErrorScope("out-of-memory");
-    device.pushErrorScope("validation");
-    const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;
-    this.buffers = program.memories.map((m) => {
-      const usage = STORAGE | COPY_SRC | COPY_DST;
-      const buffer = device.createBuffer({ size: Math.max(WORD, up(m.bytes, WORD)), usage });
-      if (m.at !== null && m.bytes) device.queue.writeBuffer(buffer, 0, weights, m.at, up(m.bytes, 4));
-      return buffer;
+    this.module = device.createShaderModule({ code });
+    this.kernels = [];
+    this.buffers = [];
+    program.memories.forEach((m, n) => {
+      if (m.role === "packed") return;
+      this.buffers[n] = this.buffer(m.bytes);
+      if (m.at !== null && m.bytes)
+        device.queue.writeBuffer(this.buffers[n], 0, weights, m.at, up(m.bytes, 4));
     });
-    const module = device.createShaderModule({ code });
-    this.kernels = await Promise.all(program.kernels.map((k) => this.kernel(k, module)));
-    await this.steps(this.prologue, []);
-    this.flush();
-    for (const _ of ["validation", "out-of-memory"]) {
-      const error = await device.popErrorScope();
-      if (error) throw new Error(`rlx: ${error.message}`);
+  }
+
+  /** Make the kernels of a variant, and the memories that its prologue fills. */
+  async ready(variant) {
+    const { kernels, memories, prologues } = this.program;
+    for (const n of prologues[variant.prologue].memories)
+      this.buffers[n] ??= this.buffer(memories[n].bytes);
+    const missing = variant.kernels.filter((n) => !this.kernels[n]);
+    const made = await Promise.all(missing.map((n) => this.kernel(kernels[n], this.module)));
+    missing.forEach((n, i) => (this.kernels[n] = made[i]));
+  }
+
+  /** Make memories for the sizes of a call. */
+  allocate(memories) {
+    this.own = memories.map((m) => this.buffer(m.bytes));
+    this.buffers.splice(this.program.memories.length, Infinity, ...this.own);
+  }
+
+  release() {
+    for (const buffer of this.own.splice(0)) buffer.destroy();
+  }
+
+  buffer(bytes) {
+    const { STORAGE, COPY_SRC, COPY_DST } = GPUBufferUsage;
+    const size = Math.max(WORD, up(bytes, WORD));
+    return this.device.createBuffer({ size, usage: STORAGE | COPY_SRC | COPY_DST });
+  }
+
+  /** Do work, and throw what WebGPU says of it. */
+  async scoped(work) {
+    const scopes = ["out-of-memory", "validation"], said = [];
+    for (const scope of scopes) this.device.pushErrorScope(scope);
+    try {
+      await work();
+    } finally {
+      for (const _ of scopes) said.push(await this.device.popErrorScope());
     }
-    await this.check();
+    for (const error of said) if (error) throw new Error(`rlx: ${error.message}`);
   }
 
   async kernel(k, module) {
@@ -122,34 +227,10 @@ export class Model {
     return { group, pipeline: await this.device.createComputePipelineAsync({ layout, compute }) };
   }
 
-  /** Run on arrays by the names of inputs; the outputs by their names. Calls take turns. */
-  run(feeds) {
-    const result = this.queue.then(() => this.once(feeds));
-    this.queue = result.catch(() => {});
-    return result;
-  }
-
-  async once(feeds) {
-    this.inputs.forEach((input, n) => this.write(this.memory("input", n), 0, checked(input, feeds)));
-    for (const name of Object.keys(feeds))
-      if (!this.inputs.some((i) => i.name === name)) throw new Error(`rlx: no input is called ${name}`);
-    this.write(this.memory("error", 0), 0, new Int32Array(2));
-    await this.steps(this.main, []);
-    this.flush();
-    await this.check();
-    const found = {};
-    for (const [n, { name, dtype }] of this.outputs.entries()) {
-      const at = this.memory("output", n);
-      const data = await this.read(at, 0, this.program.memories[at].bytes);
-      found[name] = new ARRAYS[dtype](data);
-    }
-    return found;
-  }
-
   async check() {
-    if (!this.program.sites.length) return;
+    if (!this.sites.length) return;
     const [code, site] = await this.error();
-    if (code) throw new Error(`rlx: ${this.program.sites[site + code - 1]}`);
+    if (code) throw new Error(`rlx: ${this.sites[site + code - 1]}`);
   }
 
   async error() {
@@ -202,7 +283,7 @@ export class Model {
     if (step.grid.includes(0)) return;
     const kernel = this.kernels[step.kernel];
     const moves = step.places.some((p) => p.moves.length);
-    const bound = (!moves && step.bound) || this.bind(step, kernel, rounds);
+    const bound = (!moves && step.bound) || this.group(step, kernel, rounds);
     if (!moves) step.bound = bound;
     const pass = this.commands().beginComputePass();
     pass.setPipeline(kernel.pipeline);
@@ -211,7 +292,8 @@ export class Model {
     pass.end();
   }
 
-  bind(step, kernel, rounds) {
+  /** The memories of a launch as WebGPU binds them. */
+  group(step, kernel, rounds) {
     const starts = [];
     const { elements } = this.program.kernels[step.kernel];
     const entries = step.places.map((place, binding) => {
@@ -242,7 +324,7 @@ export class Model {
     for (let done = 0; ; ++done) {
       await this.steps(step.test, rounds);
       if (!(await this.flag(step.flag, rounds))) return;
-      if (this.program.sites.length && (await this.error())[0]) return;
+      if (this.sites.length && (await this.error())[0]) return;
       if (done === step.limit) {
         this.write(this.memory("error", 0), 0, new Int32Array([1, step.site]));
         return;
@@ -273,7 +355,7 @@ export function offset(place, rounds) {
 }
 
 /** The steps that words say, by the table of steps.js. */
-function stepsOf(words) {
+export function stepsOf(words) {
   let at = 0;
   const word = () => words[at++];
   const each = (read) => Array.from({ length: word() }, read);

@@ -8,8 +8,8 @@ import os
 import sys
 
 from rlx.errors import DeviceError
-from rlx.tools.arrays import check_free
-from rlx.tools.graphs import MODEL, add_graph_options, add_params, params_from, sized_graph_from
+from rlx.tools.arrays import Once, check_free, dim_or_range
+from rlx.tools.graphs import MODEL, add_constants, add_params, graph_from, params_from
 from rlx.tools.options import add_force, add_precision
 
 __all__ = ["add_arguments", "run"]
@@ -33,7 +33,12 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         choices=["wasm"],
         help="put WebAssembly kernels beside it, which pages run where there is no WebGPU",
     )
-    add_graph_options(p)
+    p.add_argument(
+        "--dim", action=Once, type=dim_or_range, default=[], metavar="NAME=SIZE",
+        help="the size of a symbolic dim, or its range as LEAST..MOST; without one a page gives any"
+        " size",
+    )  # fmt: skip
+    add_constants(p)
     add_params(p)
     add_precision(p)
     add_force(p)
@@ -52,12 +57,17 @@ def run(args: argparse.Namespace) -> int:
             f" {args.device} makes an artifact for it"
         )
     check_free(os.path.join(args.output, "program.json"), args.force)
-    graph = sized_graph_from(args.graph, args)
+    ranges = {name: size for name, size in args.dim if isinstance(size, tuple)}
+    args.dim = [given for given in args.dim if given[0] not in ranges]
+    graph = graph_from(args.graph, args)
     params, precision = params_from(args, graph), args.precision or "f32"
     targets = [f"webgpu:{args.profile}" if device == "webgpu" else device]
     if args.fallback and device != args.fallback:
         targets.append(args.fallback)
-    made = [rlx.compile_artifact(graph, t, params=params, precision=precision) for t in targets]
+    made = [
+        rlx.compile_artifact(graph, t, dims=ranges, params=params, precision=precision)
+        for t in targets
+    ]
     names = write_bundle(made[0], args.output, *made[1:])
     print(f"{args.output}: {', '.join(names)}; serve it and open index.html", file=sys.stderr)
     return 0
