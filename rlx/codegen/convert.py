@@ -79,6 +79,10 @@ def _from_float(k: Kernel, x: Reg, dt: DType) -> Reg:
     least = -(most + 1) if signed else 0
     if dt.bits <= 16 and k.target.serial:
         return _narrow(k, x, dt, least, most)
+    if dt is i32 and x.dtype is f32 and k.target.serial:
+        cut = _cut(k, x, low, BELOW_I32)
+        whole = k.select(x >= top, most, _op(k, "arith.fptosi", cut, dt))
+        return k.select(k.compare("eq", x, x), whole, 0)
     above, below = x >= top, x <= low
     inside = k.logical_not(above | below | k.compare("ne", x, x))
     safe = k.select(inside, x, 0.0)
@@ -86,12 +90,22 @@ def _from_float(k: Kernel, x: Reg, dt: DType) -> Reg:
     return k.select(above, most, k.select(below, least, whole))
 
 
+BELOW_I32 = 2.0**31 - 128
+"""The largest f32 below 2 ** 31."""
+
+
+def _cut(k: Kernel, x: Reg, least: float, most: float) -> Reg:
+    """``x`` within two numbers; nan becomes the least."""
+    # A maximum and a minimum in this form, of which nan comes out as a number, are one instruction.
+    cut = k.select(x > float(least), x, float(least))
+    return k.select(cut < float(most), cut, float(most))
+
+
 def _narrow(k: Kernel, x: Reg, dt: DType, least: int, most: int) -> Reg:
     """To an integer whose ends the float type has: cut off before the conversion, by way of a
     32-bit integer, to which machines convert vectors."""
-    # A maximum and a minimum in this form, of which nan comes out as a number, are one instruction.
-    cut = k.select(x > float(least), x, float(least))
-    cut = k.select(cut < float(most), cut, float(most))
-    wide = _op(k, "arith.fptosi", cut, i32)
+    wide = _op(k, "arith.fptosi", _cut(k, x, least, most), i32)
+    if least == 0:  # so nan has become 0
+        return _from_integer(k, wide, dt)
     zero = k.const(0, i32, x.lanes)
     return _from_integer(k, k.select(k.compare("eq", x, x), wide, zero), dt)

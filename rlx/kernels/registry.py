@@ -85,6 +85,14 @@ _ROWS = (
     FamilyRow(
         "conv", "conv.planes", "conv.select:SELECTOR", _CPU, overwrites="epilogue", long=True
     ),
+    FamilyRow(
+        "integer_conv",
+        "conv.planes",
+        "conv.integer:SELECTOR",
+        _CPU,
+        overwrites="epilogue",
+        long=True,
+    ),
     FamilyRow("conv_weights", "conv.weights_grad", "conv.weights_grad:SELECTOR", _CPU, long=True),
     FamilyRow("attention", "attention.emit", "attention:SELECTOR", _ALL, long=True),
     FamilyRow("rope", "attention.rope", "rope:SELECTOR", _CPU),

@@ -30,6 +30,9 @@ Build = Callable[[Graph, Any], Any]
 FUSED: dict[str, Build] = {
     "contraction": lambda g, x: (x @ g.param("w", [16, 16])).gelu(),
     "conv": lambda g, x: x.reshape([1, 8, 16]).conv1d(g.param("w", [4, 8, 3])).relu(),
+    "integer_conv": lambda g, x: (
+        x.cast("u8").reshape([1, 8, 16]).conv_integer(g.param("w", [4, 8, 3], "i8")).cast("f32")
+    ),
     "pool": lambda g, x: g.max_pool1d(x.reshape([2, 4, 16]), 2).exp(),
     "rowwise": lambda g, x: x.exp().softmax(axis=-1),
     "elementwise": lambda g, x: (x * 2 + 1).tanh(),
@@ -52,6 +55,7 @@ FAMILIES: dict[str, Build] = {
     "block_rows": lambda g, x: x.reshape([4, 32]).quantize_rows(32)[1],
     "integer_contraction": lambda g, x: x.cast("i32") @ g.input("w", [16, 16], "i32"),
     "conv": FUSED["conv"],
+    "integer_conv": FUSED["integer_conv"],
     "rowwise": FUSED["rowwise"],
     "elementwise": FUSED["elementwise"],
     "attention": lambda g, x: g.attention(x, x, x, num_heads=2),
@@ -92,6 +96,10 @@ FAMILIES: dict[str, Build] = {
 part of the graph of the family that CPUs have in their place."""
 
 
+TARGETS = {"integer_conv": ("cpu:x86-64-v4+avx512vnni",)}
+"""Where a family runs, if that is not every CPU."""
+
+
 def inspected(build: Build, target: str = "cpu:x86-64-v3") -> rlx.inspect.PipelineInspect:
     g = Graph("one")
     g.set_outputs(build(g, g.input("x", [8, 16])))
@@ -114,7 +122,7 @@ def test_every_pass_is_run_by_a_lit_test() -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_pattern_fuses(pattern: str) -> None:
-    text = inspected(FUSED[pattern]).fused
+    text = inspected(FUSED[pattern], *TARGETS.get(pattern, ())).fused
     assert text.count('"mir.fused"') == 1 and f'kind = "{pattern}"' in text, text
 
 
@@ -138,5 +146,6 @@ def test_every_root_of_rows_fuses_with_what_stands_around_it(root: str) -> None:
 @pytest.mark.parametrize("family", SELECTORS)
 def test_every_family_runs_something(family: str) -> None:
     on_cpu = family.removeprefix("gpu_")
-    report = inspected(FAMILIES[on_cpu], *(["cuda"] if family != on_cpu else [])).dispatch
+    targets = TARGETS.get(family, ()) if family == on_cpu else ("cuda",)
+    report = inspected(FAMILIES[on_cpu], *targets).dispatch
     assert re.search(rf"\b{family}: ", report), report

@@ -33,6 +33,7 @@ from rlx.kernels.conv.channels_plan import (
 )
 from rlx.kernels.conv.epilogue import ConvEpilogue
 from rlx.kernels.conv.taps import over_taps
+from rlx.kernels.conv.words import held, multiply
 from rlx.types import i32, i64
 
 __all__ = ["emit"]
@@ -53,9 +54,11 @@ LINE_BYTES = 64
 
 @frozen
 class _Block:
-    """A block of output channels: where its weights begin, its first channel, and how many."""
+    """A block of output channels: where its weights begin, its first channel, and how many; ``row``
+    is its first row of all blocks of weights."""
 
     w: Reg
+    row: Reg
     channel: Reg
     rows: Reg
 
@@ -94,8 +97,10 @@ class _Emitter:
         self.lanes, self.width = target.lanes(config.dtype), block_width(target, config.dtype)
         self.strip_rows = strip_rows(target, config)
         self.strip_size = self.strip_rows * self.width
-        self.x, self.w = k.buffer("x", config.dtype), k.buffer("w", config.dtype)
+        elements = held(config)
+        self.x, self.w = k.buffer("x", elements), k.buffer("w", elements)
         self.offsets = None if config.single or config.images else k.buffer("taps", i64)
+        self.first = k.buffer("first", i32) if config.words and config.words.flipped else None
         self.epilogue = ConvEpilogue(k, config.epilogue, config.operands)
         names = (
             "x_image", "x_slice", "x_line", "x_main", "x_rest", "x_row", "x_group", "x_channel",
@@ -133,8 +138,8 @@ class _Emitter:
         def block(c: Reg, b: Reg) -> None:
             row0 = b * width
             rows = k.minimum(self.outputs - row0, k.index(width))
-            w = (group * blocks + b) * depth * width
-            found = _Block(w, group * self.outputs + row0, rows)
+            row = (group * blocks + b) * width
+            found = _Block(row * depth, row, group * self.outputs + row0, rows)
             place = (b - first) * self.task_tiles - begin
             k.loop(begin, end, 1, lambda t: self.tile(found, group, c, t, place + t))
 
@@ -163,7 +168,7 @@ class _Emitter:
         strip = k.select(self.part < self.channels, place * self.strip_size, 0)
 
         def sums(n: int) -> None:
-            self.sums(config.tiles[n], x, block.w, c, stop, strip, there)
+            self.sums(config.tiles[n], x, block, c, stop, strip, there)
 
         def one_of(n: int) -> None:
             if n == len(self.ends):
@@ -176,7 +181,7 @@ class _Emitter:
         k.when(k.compare("eq", stop, self.channels), lambda: self.finish(block, strip, count, out))
 
     def sums(
-        self, shape: ChannelsTile, x: Reg, w: Reg, c: Reg, stop: Reg, strip: Reg,
+        self, shape: ChannelsTile, x: Reg, block: _Block, c: Reg, stop: Reg, strip: Reg,
         there: tuple[Reg, Reg] | None,
     ) -> None:  # fmt: skip
         """Add the channels [c, stop) to the sums of a tile in the strip; the first ones begin
@@ -186,14 +191,21 @@ class _Emitter:
             strip + (p * self.width + v * self.lanes)
             for p in range(shape.windows) for v in range(VECTORS)
         ]  # fmt: skip
-        zero = k.const(0.0, dt, self.lanes)
+        zero = k.const(0, dt, self.lanes)
+
+        def first() -> list[Reg]:
+            if self.first is None:
+                return [zero] * len(places)
+            at = [block.row + v * self.lanes for v in range(VECTORS)]
+            return [k.load(self.first, v, self.lanes) for v in at] * shape.windows
+
         start = k.when(
             c > 0,
             lambda: [k.load(self.strip, at, self.lanes) for at in places],
-            lambda: [zero] * len(places),
+            first,
             [zero] * len(places),
         )
-        found = self.reduce(shape, x, w, c, stop, start, there)
+        found = self.reduce(shape, x, block.w, c, stop, start, there)
         for at, value in zip(places, found, strict=True):
             k.store(value, self.strip, at, self.lanes)
 
@@ -219,7 +231,7 @@ class _Emitter:
                     element = k.load(self.x, place + q * self.config.step if q else place)
                     element = k.splat(element, self.lanes)
                     for n, y in enumerate(vectors, (r * shape.columns + q) * VECTORS):
-                        sums[n] = k.fma(element, y, sums[n])
+                        sums[n] = multiply(k, self.config, element, y, sums[n])
             return sums
 
         def channel(c: Reg, *acc: Reg) -> list[Reg]:

@@ -17,7 +17,7 @@ from rlx.codegen.family import Launch
 from rlx.codegen.program import Program
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.conv import plan as conv_plan
-from rlx.kernels.conv.plan import ConvShape, OperandKind, Planes, Triple
+from rlx.kernels.conv.plan import ConvShape, OperandKind, Planes, Triple, Words
 from rlx.types import DType
 
 __all__ = [
@@ -73,6 +73,7 @@ class ConvChannelsConfig:
     tiles: tuple[ChannelsTile, ...]
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
+    words: Words | None = None
 
     @property
     def images(self) -> bool:
@@ -225,14 +226,14 @@ def on_images(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
 
 def config_of(
     target: KernelTarget, shape: ConvShape, layout: Planes, dt: DType, epilogue: Program,
-    operands: tuple[OperandKind, ...], *, images: bool = False,
+    operands: tuple[OperandKind, ...], *, images: bool = False, words: Words | None = None,
 ) -> ConvChannelsConfig:  # fmt: skip
     """The config for a convolution on these planes, or on ``images`` as they lie."""
     lines = _Lines.of(target, shape, layout.size)
     tiles = tuple(tile for tile, _ in _runs(lines.each(shape, images)))
     gap = shape.dilation[2] if images else 1
     return ConvChannelsConfig(
-        dt, shape.taps == 1, lines.steps[2], gap, tiles, epilogue, operands
+        dt, shape.taps == 1, lines.steps[2], gap, tiles, epilogue, operands, words
     )  # fmt: skip
 
 

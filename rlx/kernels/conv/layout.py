@@ -3,7 +3,8 @@ are not known, the offsets of the taps.
 
 Planes are as ``plan.py`` says: with padding, a plane for each phase of the stride, and zeros
 between the elements where they are spread. Weights become [groups, blocks of output channels,
-channels, taps, rows of a block], the last block filled up with zeros. Both widen 16-bit floats.
+channels, taps, rows of a block], the last block filled up with zeros. Both widen 16-bit floats. Of
+8-bit integers four channels become one of words (see ``words.py``).
 """
 
 from __future__ import annotations
@@ -18,6 +19,15 @@ from rlx.codegen.lanes import every
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.conv.plan import ConvShape, Planes, Triple
+from rlx.kernels.conv.words import (
+    FOUR,
+    FirstConfig,
+    WordBlocksConfig,
+    WordPlanesConfig,
+    emit_blocks,
+    emit_first,
+    word_of,
+)
 from rlx.types import DType, i32, i64
 
 __all__ = [
@@ -61,11 +71,21 @@ class TapsConfig:
     """The offsets of the taps of a window, which all are arguments."""
 
 
+LayoutConfig = (
+    PlanesConfig | BlocksConfig | TapsConfig | WordPlanesConfig | WordBlocksConfig | FirstConfig
+)
+
+
 def planes_launch(
-    config: PlanesConfig, shape: ConvShape, layout: Planes, strides: tuple[int, int, Triple]
+    config: PlanesConfig | WordPlanesConfig,
+    shape: ConvShape,
+    layout: Planes,
+    strides: tuple[int, int, Triple],
+    own: int = 0,
 ) -> Launch:
     """``strides`` are the input's, in elements: of images, of channels, and of the spatial axes.
-    The kernel's buffers are the input and the planes."""
+    The kernel's buffers are the input and the planes. ``own`` are the channels of a group, of which
+    ``shape`` has words."""
     image, channel, axes = strides
     channels = shape.groups * shape.channels
     phases = layout.phases[0] * layout.phases[1] * layout.phases[2]
@@ -73,6 +93,7 @@ def planes_launch(
     sizes = (
         channels, image, channel, *axes, layout.image, layout.channel,
         *layout.phases, *layout.size, *shape.stride, *shape.low, *shape.size, *shape.spread,
+        *((own, shape.channels) if isinstance(config, WordPlanesConfig) else ()),
     )  # fmt: skip
     grain = maximum(1, GRAIN_BYTES // (size * config.target.bytes))
     return Launch(shape.images * channels * phases, grain, sizes)
@@ -102,14 +123,18 @@ def taps_launch(shape: ConvShape, layout: Planes) -> Launch:
     return Launch(shape.taps, shape.taps, sizes)
 
 
-def emit(
-    name: str, config: PlanesConfig | BlocksConfig | TapsConfig, target: KernelTarget
-) -> KernelText:
+def emit(name: str, config: LayoutConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; ``planes_launch`` and the like give its sizes."""
     if isinstance(config, TapsConfig):
         return _emit_taps(name, target)
     if isinstance(config, BlocksConfig):
         return _emit_blocks(name, config, target)
+    if isinstance(config, WordBlocksConfig):
+        return emit_blocks(name, config, target)
+    if isinstance(config, FirstConfig):
+        return emit_first(name, config, target)
+    if isinstance(config, WordPlanesConfig):
+        return _WordsEmitter(name, config, target).emit()
     return _PlanesEmitter(name, config, target).emit()
 
 
@@ -164,7 +189,9 @@ def _emit_blocks(name: str, config: BlocksConfig, target: KernelTarget) -> Kerne
 class _PlanesEmitter:
     """A task is one phase of one channel of an image."""
 
-    def __init__(self, name: str, config: PlanesConfig, target: KernelTarget) -> None:
+    def __init__(
+        self, name: str, config: PlanesConfig | WordPlanesConfig, target: KernelTarget
+    ) -> None:
         self.k = k = Kernel(name, target)
         self.config = config
         self.lanes = target.lanes(config.target)
@@ -196,7 +223,7 @@ class _PlanesEmitter:
         number, rest = index % count, index / count
         channel, image = rest % self.channels, rest / self.channels
         phase = (number / (py * px), number / px % py, number % px)
-        source = image * self.by_image + channel * self.by_channel
+        source = image * self.by_image + self.origin(channel)
         to = image * self.to_image + channel * self.to_channel + number * (qz * qy * qx)
 
         filled = self.filled(phase[2])
@@ -216,6 +243,14 @@ class _PlanesEmitter:
             )
 
         k.loop(0, qz, 1, lambda z: k.loop(0, qy, 1, lambda y: row(z, y)) and None)
+
+    def origin(self, channel: Reg) -> Reg:
+        """Where an image has a channel."""
+        return channel * self.by_channel
+
+    def vector(self, at: Reg, mask: Reg | None) -> Reg:
+        """The elements from ``at`` on, of those in the mask if there is one; 0 for the others."""
+        return self.k.load(self.source, at, self.lanes, mask)
 
     def element(self, axis: int, q: Reg, phase: Reg) -> tuple[Reg, Reg]:
         """Whether a place of a plane has an element along an axis, and which."""
@@ -269,6 +304,7 @@ class _PlanesEmitter:
         the padding."""
         k, lanes, size, step = self.k, self.lanes, self.size[2], self.config.step
         begin, end = (k.cast(k.select(there, n, 0), i32) for n in filled)
+        first, last = (k.select(there, n, 0) for n in filled)
         start = source + (phase - self.low[2]) * self.by[2]
 
         def read(j: Reg, part: int) -> Reg:
@@ -278,7 +314,7 @@ class _PlanesEmitter:
             mask = (places >= begin) & (places < end)
             if step > 1:  # those between two places may lie behind the last element
                 mask = mask & k.compare("eq", k.constants([n % step for n in range(lanes)], i32), 0)
-            return k.load(self.source, start + (j * step + part * lanes), lanes, mask)
+            return self.vector(start + (j * step + part * lanes), mask)
 
         def vector(j: Reg) -> None:
             x = read(j, 0)
@@ -286,7 +322,18 @@ class _PlanesEmitter:
                 x = k.shuffle(x, read(j, 1), range(0, 2 * lanes, 2))
             k.store(x, self.target, to + j, lanes, k.first_lanes(size - j, lanes))
 
-        k.loop(0, size, lanes, vector)
+        if step > 1:
+            k.loop(0, size, lanes, vector)
+            return
+        # Between the first vector and the last ones all is there.
+        whole = k.minimum((first + (lanes - 1)) / lanes * lanes, size)
+        rest = k.maximum(whole, last / lanes * lanes)
+        k.loop(0, whole, lanes, vector)
+        k.loop(
+            whole, rest, lanes,
+            lambda j: k.store(self.vector(start + j, None), self.target, to + j, lanes),
+        )  # fmt: skip
+        k.loop(rest, size, lanes, vector)
 
     def spread_row(self, source: Reg, to: Reg) -> None:
         """The elements of a row, with zeros between them; a stride there is 1."""
@@ -298,3 +345,23 @@ class _PlanesEmitter:
             k.when((q >= 0) & (q < self.size[2]), lambda: k.store(x, self.target, to + q))
 
         k.loop(0, self.length[2], 1, element)
+
+
+class _WordsEmitter(_PlanesEmitter):
+    """A channel is a word: four channels of a group. Those too many of its last one repeat the last
+    channel, and meet weights of 0."""
+
+    def __init__(self, name: str, config: WordPlanesConfig, target: KernelTarget) -> None:
+        super().__init__(name, config, target)
+        self.flipped = config.flipped
+        self.own, self.words = self.k.size("own"), self.k.size("words")
+
+    def origin(self, channel: Reg) -> Reg:
+        word, group = channel % self.words, channel / self.words
+        each = [self.k.minimum(word * FOUR + n, self.own - 1) for n in range(FOUR)]
+        self.apart = [c * self.by_channel for c in each]
+        return group * self.own * self.by_channel
+
+    def vector(self, at: Reg, mask: Reg | None) -> Reg:
+        found = [self.k.load(self.source, at + n, self.lanes, mask) for n in self.apart]
+        return word_of(self.k, found, self.flipped)

@@ -34,6 +34,7 @@ __all__ = [
     "Planes",
     "Tile",
     "Triple",
+    "Words",
     "crowded",
     "cycles",
     "launch",
@@ -50,25 +51,40 @@ OperandKind = Literal["full", "channel", "scalar"]
 
 
 @frozen
+class Words:
+    """8-bit integers, four channels of a place in a word: see ``words.py``.
+
+    Of the input and the weights one is unsigned and the other signed: ``signed`` says whether the
+    input is. ``flipped`` says that it was the other, so that its sign bits are turned over.
+    """
+
+    signed: bool
+    flipped: bool
+
+
+@frozen
 class ConvConfig:
     """What the code depends on.
 
-    ``dtype`` is what is multiplied and summed (f32 or f64); ``single`` says that a window has one
-    tap. ``epilogue`` takes the sum, rounded to its input type 0, and the operands.
+    ``dtype`` is what is multiplied and summed (f32 or f64), or what ``words`` are summed in (i32);
+    ``single`` says that a window has one tap. ``epilogue`` takes the sum, rounded to its input type
+    0, and the operands.
     """
 
     dtype: DType
     single: bool
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
+    words: Words | None = None
 
 
 @frozen
 class ConvShape:
     """A convolution, with three spatial axes (missing ones have size 1).
 
-    ``channels`` and ``outputs`` are those of a group. ``spread`` is the distance of neighbouring
-    input elements among zeros, 1 where there are none between.
+    ``channels`` and ``outputs`` are those of a group; of 8-bit integers, ``channels`` counts
+    words. ``spread`` is the distance of neighbouring input elements among zeros, 1 where there are
+    none between.
     """
 
     images: int

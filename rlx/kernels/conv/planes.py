@@ -42,7 +42,8 @@ from rlx.kernels.conv.plan import (
     tile_of,
 )
 from rlx.kernels.conv.taps import over_taps
-from rlx.types import i64
+from rlx.kernels.conv.words import held, multiply
+from rlx.types import i32, i64
 
 __all__ = [
     "AnyConvConfig",
@@ -81,12 +82,14 @@ def emit(name: str, config: AnyConvConfig, target: KernelTarget) -> KernelText:
 @frozen
 class _Task:
     """Where a task's planes, packed weights and results begin; ``channel`` is its first output
-    channel among all, which is where the epilogue's numbers a channel begin."""
+    channel among all, which is where the epilogue's numbers a channel begin, and ``row`` the first
+    row of its blocks of weights."""
 
     x: Reg
     w: Reg
     c: Reg
     channel: Reg
+    row: Reg
 
 
 @frozen
@@ -110,8 +113,10 @@ class _Emitter:
         self.tile = tile_of(target, config.dtype)
         self.lanes = self.tile.lanes if self.tile.lanes > 1 else 0
         self.strip_row = (self.tile.vectors + 2) * self.tile.lanes
-        self.x, self.w = k.buffer("x", config.dtype), k.buffer("w", config.dtype)
+        elements = held(config)
+        self.x, self.w = k.buffer("x", elements), k.buffer("w", elements)
         self.offsets = None if config.single else k.buffer("taps", i64)
+        self.first = k.buffer("first", i32) if config.words and config.words.flipped else None
         self.epilogue = ConvEpilogue(k, config.epilogue, config.operands)
         self.x_image, self.x_slice = k.size("x_image"), k.size("x_slice")
         self.x_group, self.x_channel = k.size("x_group"), k.size("x_channel")
@@ -144,7 +149,8 @@ class _Emitter:
         channel = group * self.outputs
         c = image * self.c_image + slice_ * self.c_slice + channel * self.c_channel
         x = image * self.x_image + slice_ * self.x_slice + group * self.x_group
-        t = _Task(x, group * blocks * self.block_size, c, channel)
+        row = group * blocks * tile.rows
+        t = _Task(x, group * blocks * self.block_size, c, channel, row)
 
         first, panel0 = row_task * self.task_blocks, column_task * self.task_panels
         end = _least(k, first + self.task_blocks, blocks)
@@ -188,14 +194,15 @@ class _Emitter:
         starts = [_least(k, panel.begin + v * tile.lanes, last) for v in range(vectors)]
         step = rows if vectors <= tile.vectors else max(1, rows // 2)
         for row in range(0, rows, step):
-            sums = self.reduce(panel.task.x, w + row, range(step), starts)
+            first = panel.task.row + panel.row0 + row
+            sums = self.reduce(panel.task.x, w + row, first, range(step), starts)
             for i, value in enumerate(sums):
                 at = starts[i % vectors] - panel.begin + tile.lanes
                 at = at + (row + i // vectors) * self.strip_row
                 k.store(value, self.strip, at, self.lanes)
 
-    def reduce(self, x: Reg, w: Reg, rows: range, starts: list[Reg]) -> list[Reg]:
-        """The sums in registers, in the order row, vector."""
+    def reduce(self, x: Reg, w: Reg, row: Reg, rows: range, starts: list[Reg]) -> list[Reg]:
+        """The sums in registers, in the order row, vector; ``row`` is the first of all blocks."""
         k = self.k
         places = [x + s for s in starts]
 
@@ -205,7 +212,10 @@ class _Emitter:
             for r in rows:
                 factor = k.load(self.w, weight + r if r else weight)
                 factor = k.splat(factor, self.lanes) if self.lanes else factor
-                sums += [k.fma(factor, y, acc[len(sums) + n]) for n, y in enumerate(columns)]
+                sums += [
+                    multiply(k, self.config, y, factor, acc[len(sums) + n])
+                    for n, y in enumerate(columns)
+                ]
             return sums
 
         def channel(c: Reg, *acc: Reg) -> list[Reg]:
@@ -219,8 +229,12 @@ class _Emitter:
             begin = at, w + c * self.taps * width
             return over_taps(k, self.offsets, self.taps, width, step, begin, acc)
 
-        zero = k.const(0.0, self.config.dtype, self.lanes)
-        return k.loop(0, self.channels, 1, channel, [zero] * (len(rows) * len(starts)))
+        zero = k.const(0, self.config.dtype, self.lanes)
+        start = [zero] * (len(rows) * len(starts))
+        if self.first is not None:
+            each = [k.splat(k.load(self.first, row + r), self.lanes) for r in rows]
+            start = [x for x in each for _ in starts]
+        return k.loop(0, self.channels, 1, channel, start)
 
     def finish(self, panel: _Panel) -> None:
         """The epilogue of a panel: the stretch of each of its rows that is stored."""

@@ -17,6 +17,7 @@ from rlx.lowering.region import iter_users, producer
 from rlx.lowering.rules import splat_of
 from rlx.lowering.select.storage_types import is_format
 from rlx.ops.conv.conv import Conv, ConvTranspose
+from rlx.ops.conv.integer import ConvInteger
 from rlx.ops.conv.max_pool import MaxPool
 from rlx.ops.conv.pool import MeanPool
 from rlx.ops.indexing.gather import Gather
@@ -114,7 +115,8 @@ PATTERNS: dict[str, Pattern] = {
             retypes=True,
             cheap=lambda op: op.name in CHEAP or is_format(op),
         ),
-        Pattern("conv", lambda op: op.name in (Conv.name, ConvTranspose.name)),
+        Pattern("conv", lambda op: op.name in (Conv.name, ConvTranspose.name), retypes=True),
+        Pattern("integer_conv", lambda op: op.name == ConvInteger.name, retypes=True),
         Pattern("pool", lambda op: op.name in (MaxPool.name, MeanPool.name)),
         Pattern(
             "rowwise",

@@ -170,9 +170,14 @@ def conv_integer(
     high: Sequence[int],
     dilation: Sequence[int],
     groups: int = 1,
+    bias: Value | None = None,
 ) -> Value:
     """``conv(x - x_zero, w - w_zero)`` of 8-bit integers in i32, with padding of 0 after the
-    shift. ``x_zero`` is one number, ``w_zero`` too or one an output channel."""
+    shift. ``x_zero`` is one number, ``w_zero`` too or one an output channel. ``bias`` is added, i32
+    [Co] as far as w says."""
+    if bias is not None and (w_zero is not None or x_zero is None or by_floats(x, w, groups)):
+        out = conv_integer(x, w, x_zero, w_zero, stride, low, high, dilation, groups)
+        return out + along(bias, w.rank - 2)
     steps, apart = tuple(stride), tuple(dilation)
     if w_zero is not None:
         wide = w.cast(to=i32) - along(w_zero, w.rank - 1).cast(to=i32)
@@ -188,11 +193,16 @@ def conv_integer(
         return ConvInteger(x, w, steps, tuple(low), tuple(high), apart, groups).out
     shift = x_zero.reshape([])
     before, after = ([max(n, 0) for n in side] for side in (low, high))
-    padded = Pad(x, shift, (0, 0, *before), (0, 0, *after), (0,) * x.rank).out
+    padded = x
+    if max(*before, *after) > 0:
+        padded = Pad(x, shift, (0, 0, *before), (0, 0, *after), (0,) * x.rank).out
     first, last = (tuple(min(n, 0) for n in side) for side in (low, high))
     out = ConvInteger(padded, w, steps, first, last, apart, groups).out
     sums = ReduceSum.build(w.cast(to=i32), axes=list(range(1, w.rank)))
-    return out - along(sums * shift.cast(to=i32), w.rank - 2)
+    more = sums * shift.cast(to=i32)  # numbers of the weights alone are one number a channel
+    return (
+        out + along(bias - more, w.rank - 2) if bias is not None else out - along(more, w.rank - 2)
+    )
 
 
 def by_floats(x: Value, w: Value, groups: int) -> bool:

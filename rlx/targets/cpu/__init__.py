@@ -47,15 +47,17 @@ def make_target(features: str | None = None) -> Target:
 @cache
 def _target(found: Features) -> Target:
     # Imported here: a hit of the compile cache asks for the features alone.
+    from rlx.kernels.conv.words import serves
     from rlx.kernels.registry import families_on
     from rlx.targets.base import Target
     from rlx.targets.cpu.target import kernel_target
 
+    kernels = kernel_target(found)
     return Target(
         name="cpu",
         features=found,
-        kernels=kernel_target(found),
-        families=families_on("cpu"),
+        kernels=kernels,
+        families=tuple(f for f in families_on("cpu") if f != "integer_conv" or serves(kernels)),
         stages=("llvm", "asm", "object"),
         emitter=CpuEmitter(found),
     )

@@ -49,5 +49,5 @@ def make_target(features: str | None = None) -> Target:
         fused=False,
     )  # fmt: skip
     # Kernels in C are of the system's compiler, which makes no WebAssembly.
-    families = tuple(f for f in families_on("cpu") if f != "custom")
+    families = tuple(f for f in families_on("cpu") if f not in ("custom", "integer_conv"))
     return Target("wasm", found, kernels, families, ("llvm", "asm", "wasm"), WasmEmitter(found))

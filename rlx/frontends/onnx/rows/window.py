@@ -114,23 +114,27 @@ def conv_integer(n: Node) -> Value:
 def conv_quantized(n: Node) -> Value:
     """The same, with a bias in i32, scaled and rounded once."""
     n.ignore("kernel_shape")
-    total = _biased(_integers(n, n[0], n[3], n.zero_point(2), n.zero_point(5)), n.optional(8))
+    total = _integers(n, n[0], n[3], n.zero_point(2), n.zero_point(5), n.optional(8))
     scale = _by_channel(n[1] * n[4], n[3]).cast(f32) / n[6].cast(f32)
     scale = scale.reshape(scale.shape[:1] + scale.shape[2:]) if scale.rank > 1 else scale
     return rounded(total.cast(f32) * scale, n[7], n[7].dtype)
 
 
-def _integers(n: Node, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None) -> Value:
-    """The convolution of 8-bit integers less their zero points, in i32."""
+def _integers(
+    n: Node, x: Value, w: Value, x_zero: Value | None, w_zero: Value | None,
+    bias: Value | None = None,
+) -> Value:  # fmt: skip
+    """The convolution of 8-bit integers less their zero points, in i32, and a bias."""
     v = _window(n, w.type.static_shape[2:])
     groups = n.attr("group", 1)
     if all(isinstance(d, int) for d in (*v.low, *v.high)):
         low, high = _numbers(v.low), _numbers(v.high)
-        return integers(x, w, x_zero, w_zero, v.stride, low, high, v.dilation, groups)
+        return integers(x, w, x_zero, w_zero, v.stride, low, high, v.dilation, groups, bias)
     wide = x.cast(i32)
     wide = wide if x_zero is None else wide - x_zero.cast(i32)
     weights = w.cast(i32)
-    return _conv(n, wide, weights if w_zero is None else weights - _by_channel(w_zero, w).cast(i32))
+    weights = weights if w_zero is None else weights - _by_channel(w_zero, w).cast(i32)
+    return _biased(_conv(n, wide, weights), bias)
 
 
 def _by_channel(v: Value, w: Value) -> Value:

@@ -4,7 +4,9 @@ epilogue."""
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from typing import Any
 
 from rlx._mlir import ir
 from rlx.kernels.conv import layout as conv_layout
@@ -19,8 +21,9 @@ from rlx.lowering.select.conv.strategies import ConvWay, Layer, images_of, tripl
 from rlx.lowering.select.selector import Selector, spread_source
 from rlx.lowering.select.views import View
 from rlx.ops.conv.conv import Conv, ConvTranspose
+from rlx.ops.conv.integer import ConvInteger
 
-__all__ = ["SELECTOR"]
+__all__ = ["SELECTOR", "launch_images", "packed_once", "shape_of"]
 
 
 class Convolution:
@@ -40,29 +43,38 @@ class Convolution:
         node = root_of(region)
         assert isinstance(node, Conv | ConvTranspose)
         program, kinds, extra = epilogue_of(region, node, lowering)
-        shape, dt = _shape(node), accumulate_type(node.out.dtype)
+        shape, dt = shape_of(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
         source = lowering.view(x).expand(node.x.type.static_shape)
         layer = Layer(lowering, shape, dt, program, kinds)
         way = way_of(layer, source)
         blocks = _blocks(lowering, w, node, way, BlocksConfig(node.w.dtype, dt, way.rows))
-        result = lowering.result(region.op.results[0])
-        count = way.images_at_once(source)
-        for first in [0] if count is shape.images else range(0, shape.images, count):
-            images = count if count is shape.images else min(count, shape.images - first)
-            planes, taps, config, launch = way.plan(images_of(source, first, images))
-            own = [
-                images_of(v, first, images) if kind == "full" else v
-                for v, kind in zip(extra, kinds, strict=True)
-            ]
-            views = [planes, blocks, *taps, *own, images_of(result, first, images)]
-            lowering.launch("conv", config, views, launch, region.flops * images // shape.images)
+        launch_images(region, way, source, [blocks], extra)
 
 
-def _shape(node: Conv | ConvTranspose) -> ConvShape:
+def launch_images(
+    region: Region, way: ConvWay, source: View, weights: Sequence[View], extra: Sequence[View]
+) -> None:
+    """Launch a convolution, a few images at a time if they are copied. ``weights`` are the blocks,
+    and what the kernel reads behind the offsets of the taps."""
+    layer, (blocks, *behind) = way.layer, weights
+    lowering, shape = layer.lowering, layer.shape
+    result = lowering.result(region.op.results[0])
+    count = way.images_at_once(source)
+    for first in [0] if count is shape.images else range(0, shape.images, count):
+        images = count if count is shape.images else min(count, shape.images - first)
+        planes, taps, config, launch = way.plan(images_of(source, first, images))
+        own = [
+            images_of(v, first, images) if kind == "full" else v
+            for v, kind in zip(extra, layer.kinds, strict=True)
+        ]
+        views = [planes, blocks, *taps, *behind, *own, images_of(result, first, images)]
+        lowering.launch("conv", config, views, launch, region.flops * images // shape.images)
+
+
+def shape_of(node: Conv | ConvTranspose | ConvInteger) -> ConvShape:
     """The convolution that a node is: the adjoint is one over its input with zeros between the
     elements, with the weights mirrored."""
-
     x, out, kernel = node.x.type.static_shape, node.out.type.static_shape, node.windows.taps
     stride, spread, low = node.stride, (1,) * len(kernel), node.low
     if isinstance(node, ConvTranspose):
@@ -84,16 +96,26 @@ def _blocks(
     way: ConvWay,
     config: BlocksConfig,
 ) -> View:
-    """The weights in blocks. Those that depend on params alone are packed by the prologue, once
-    for all uses."""
+    """The weights in blocks."""
+    key = "blocks", node.groups, isinstance(node, ConvTranspose), config.rows, way.across
+    return packed_once(
+        lowering, leaf, key, lambda source: _packed(lowering, source, node, way, config)
+    )
+
+
+def packed_once(
+    lowering: Lowering, leaf: ir.Value, key: tuple[Any, ...], pack: Callable[[View], View]
+) -> View:
+    """What ``pack`` makes of weights. Of those that depend on params alone the prologue makes it,
+    once for all uses with the ``key``."""
     static = lowering.static_of(leaf)
     if static is None:
-        return _packed(lowering, lowering.view(leaf), node, way, config)
-    key = ("blocks", static, node.groups, isinstance(node, ConvTranspose), config.rows, way.across)
-    if key not in lowering.packs:
+        return pack(lowering.view(leaf))
+    whole = (key, static)
+    if whole not in lowering.packs:
         with lowering.prologue_of(static):
-            lowering.packs[key] = _packed(lowering, lowering.view(static), node, way, config)
-    return lowering.packs[key]
+            lowering.packs[whole] = pack(lowering.view(static))
+    return lowering.packs[whole]
 
 
 def _packed(

@@ -30,11 +30,12 @@ from rlx.kernels.conv import (
     planes as conv,
 )
 from rlx.kernels.conv.layout import PlanesConfig, TapsConfig
-from rlx.kernels.conv.plan import Triple, plane_size, tile_of
+from rlx.kernels.conv.plan import Triple, Words, plane_size, tile_of
 from rlx.kernels.conv.planes import AnyConvConfig, ConvConfig, ConvShape, OperandKind, Planes
+from rlx.kernels.conv.words import WordPlanesConfig
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.views import View
-from rlx.types import DType, i64
+from rlx.types import DType, i64, u32
 
 __all__ = ["ConvWay", "Layer", "dense_channels", "images_of", "planes_of", "triple", "way_of"]
 
@@ -47,13 +48,16 @@ MOST_LAUNCHES = 32
 
 @frozen
 class Layer:
-    """A convolution and its epilogue; ``dtype`` is what is summed."""
+    """A convolution and its epilogue; ``dtype`` is what is summed. Of ``words`` a group has
+    ``own`` channels, of which ``shape`` counts the words."""
 
     lowering: Lowering
     shape: ConvShape
     dtype: DType
     program: Program
     kinds: tuple[OperandKind, ...]
+    words: Words | None = None
+    own: int = 0
 
     @property
     def target(self) -> KernelTarget:
@@ -95,7 +99,7 @@ class ConvWay(Protocol):
 def way_of(layer: Layer, source: View) -> ConvWay:
     """The way with the least work."""
     target, shape, dt = layer.target, layer.shape, layer.dtype
-    if conv_depthwise_plan.suits(shape):
+    if layer.words is None and conv_depthwise_plan.suits(shape):
 
         def across() -> bool:
             rows = shape.size[1] == 1 or source.strides[-2] == shape.size[2]
@@ -104,7 +108,7 @@ def way_of(layer: Layer, source: View) -> ConvWay:
 
         return _DepthwiseAcross(layer) if prefers(across, otherwise=False) else _Depthwise(layer)
     if prefers(lambda: conv_channels_plan.suits(target, shape, dt), otherwise=False):
-        if conv_channels_plan.on_images(target, shape, dt) and _raw(source, dt):
+        if _raw(source, dt) and conv_channels_plan.on_images(target, shape, dt):
             return _OnImages(layer)
         read = conv_channels_plan.read_as(target, shape)
         return _OnPlanes(layer, read, conv_channels_plan.block_width(target, dt), 1, True)
@@ -133,12 +137,17 @@ class _OnPlanes:
         layer, images = self.layer, source.shape[0]
         target, dt, kinds = layer.target, layer.dtype, layer.kinds
         shape, read = replace(layer.shape, images=images), replace(self.read, images=images)
-        planes, layout, group = planes_of(layer.lowering, source, read, dt, self.lanes)
+        if layer.words is None:
+            planes, layout, group = planes_of(layer.lowering, source, read, dt, self.lanes)
+        else:
+            planes, layout, group = _words_of(layer, source, read, self.lanes)
         if self.channels:
-            config = conv_channels_plan.config_of(target, shape, layout, dt, layer.program, kinds)
+            config = conv_channels_plan.config_of(
+                target, shape, layout, dt, layer.program, kinds, words=layer.words
+            )
             launch = conv_channels_plan.launch(config, target, shape, layout, group)
         else:
-            config = ConvConfig(dt, shape.taps == 1, layer.program, kinds)
+            config = ConvConfig(dt, shape.taps == 1, layer.program, kinds, layer.words)
             launch = conv.launch(config, target, shape, layout, group)
         taps = [] if config.single else [_taps(layer.lowering, read, layout)]
         return planes, taps, config, launch
@@ -307,6 +316,29 @@ def planes_of(
     # The last vector of few columns reads on behind its plane.
     planes = _filled(lowering, source, shape, dt, layout, lanes)
     return planes, layout, shape.channels * layout.channel
+
+
+def _words_of(layer: Layer, source: View, shape: ConvShape, lanes: int) -> tuple[View, Planes, int]:
+    """As ``planes_of``, with words of 8-bit integers."""
+    assert layer.words is not None
+    layout = conv.planes(shape, layer.dtype, lanes, raw=False)
+    assert layout is not None
+    image, channel, *axes = source.strides
+    group = shape.channels * layout.channel
+    size = (shape.images - 1) * layout.image + shape.groups * group
+    planes = layer.lowering.fresh(u32, (size + lanes,))
+    step = 2 if shape.stride[2] == 2 else 1
+    config = WordPlanesConfig(source.dtype, step, layer.words.flipped)
+    strides = image, channel, triple(tuple(axes), 0)
+    row = 1, 1, math.prod(shape.size)
+    flat, lies = shape, layout
+    if layout.size == shape.size and shape.taps == 1 and dense_channels(source):  # one long row
+        flat, lies = replace(shape, size=row), replace(layout, size=row)
+        strides = image, channel, (0, 0, 1)
+    launch = conv_layout.planes_launch(config, flat, lies, strides, layer.own)
+    with layer.lowering.preparing("words"):
+        layer.lowering.launch("conv_layout", config, [source, planes], launch)
+    return planes, layout, group
 
 
 def _filled(
