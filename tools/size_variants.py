@@ -1,17 +1,19 @@
 """Count the variants that each op needs for many sizes, and say what pins them.
 
-    python tools/size_variants.py [--op NAME ...] [--target cpu] [--types all] [--infer]
+    python tools/size_variants.py [--op NAME ...] [--target cpu] [--types all] [--infer | --table]
 
 Every sample of every op is taken with each of its sizes as a symbol. General variants are lowered
 until they serve SIZES; an op that needs more than LIMIT of them is printed with the guards of the
 one that serves least. With ``--infer`` the samples are printed whose shapes an op's ``infer`` does
-not say with a symbol, and its reason. The exit code is 1 if any op needs more.
+not say with a symbol, and its reason; ``--table`` writes the table of such dims in docs/sizes.md.
+The exit code is 1 if any op needs more.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,6 +24,9 @@ from rlx.errors import RlxError  # noqa: E402 -- found by the path above
 from rlx.ir.graph import Graph  # noqa: E402
 from support.samples import Case, cases, op_classes  # noqa: E402
 from support.symbolic import is_bound, lower_at, sizes_of, with_symbol  # noqa: E402
+from support.unsayable import HEAD, rows  # noqa: E402
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "sizes.md"
 
 SIZES = (2, 3, 5, 8, 16, 20, 33, 64, 100, 257)
 """Those that are tried, beside the sample's own."""
@@ -86,6 +91,13 @@ def found(graph: Graph, size: int, target: str) -> str | None:
     return f"{len(made)} variants for {sum(n for n, _ in made)} sizes; one for {guards}"
 
 
+def write_table() -> None:
+    """Write the table of dims that must be numbers in its place on the page."""
+    before, rest = PAGE.read_text("utf-8").split(HEAD)
+    after = rest[re.match(r"(?:\n\|.*)*", rest).end() :]  # pyright: ignore
+    PAGE.write_text("\n".join([before + HEAD, *rows(cases())]) + after, "utf-8")
+
+
 def main() -> int:
     """Print the ops that need many variants; 1 if there are any."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
@@ -93,7 +105,11 @@ def main() -> int:
     parser.add_argument("--target", default="cpu")
     parser.add_argument("--types", choices=("first", "all"), default="first")
     parser.add_argument("--infer", action="store_true", help="what infer cannot say instead")
+    parser.add_argument("--table", action="store_true", help="write the table of docs/sizes.md")
     given = parser.parse_args()
+    if given.table:
+        write_table()
+        return 0
     many = tried = 0
     for case in chosen(given.op, given.types == "all"):
         for size, graph in symbolic(case):

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
+
+from support.samples import cases
+from support.unsayable import HEAD, rows
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -19,6 +23,14 @@ def test_ops() -> None:
     assert _said("size_variants", "--op", "mir.flip", "--op", "mir.cumsum")[:2] == (0, "")
     status, said, counted = _said("size_variants", "--op", "mir.fft")
     assert status == 1 and "mir.fft-c64-0 at 8: " in said and " need more than" in counted
+
+
+def test_the_table_of_dims_that_must_be_numbers() -> None:
+    """What `python tools/size_variants.py --table` writes."""
+    page = (ROOT / "docs" / "sizes.md").read_text("utf-8")
+    table = re.match(r"(?:\n\|.*)*", page.partition(HEAD)[2])
+    assert table is not None
+    assert table[0].strip().splitlines() == rows(cases())
 
 
 def test_models() -> None:
