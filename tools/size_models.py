@@ -38,6 +38,7 @@ MODELS: dict[str, Callable[[], rlx.Graph]] = {
     "resnet": size_models.resnet,
     "unet": lambda: size_models.unet(32, 32),
     "training": lambda: size_models.training(784, 256, 512),
+    "training_on_images": size_models.training_on_images,
 }
 
 

@@ -14,6 +14,7 @@ from rlx.models.bert import BertConfig, bert_encoder
 from rlx.ops.sugar import concat
 from support.random_graphs import random_case
 from support.samples import Case, cases, op_classes
+from support.size_models import training_on_images
 from support.symbolic import is_bound, judge, lower_at, with_symbols
 
 SIZES = (1, 2, 3, 5, 8, 16, 33)
@@ -107,6 +108,14 @@ def test_a_decoder_with_a_cache() -> None:
         met, wrong = judge(g, at, others)
         assert not wrong
         assert met > 1
+
+
+def test_general_schedules_of_training_on_images() -> None:
+    """Neither the batch nor the images are those of one size."""
+    graph = training_on_images(width=8)
+    at = {"batch": 6, "height": 12, "width": 11}
+    others = [{"batch": 33, "height": 20, "width": 31}]
+    assert judge(graph, at, others, general=True) == (2, [])
 
 
 def test_a_size_of_one_is_bound_for_good() -> None:

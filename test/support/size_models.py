@@ -12,7 +12,9 @@ from rlx.base.dims import SymDim
 from rlx.ir.clone import rebuild
 from rlx.models.bert import BertConfig, bert_encoder
 
-__all__ = ["decoder", "encoder", "numbers", "resnet", "training", "unet", "weight"]
+__all__ = [
+    "decoder", "encoder", "numbers", "resnet", "training", "training_on_images", "unet", "weight",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 SAME: Any = {"padding": [(1, 1), (1, 1)]}
@@ -108,3 +110,14 @@ def training(inputs: int = 20, inner: int = 33, most: int = 70) -> rlx.Graph:
     wanted = g.input("wanted", [x.shape[0], 10])
     g.set_outputs([((y - wanted) ** 2.0).mean()])
     return rlx.value_and_grad(g, wrt=["a", "b"])
+
+
+def training_on_images(width: int = 16, batch: int = 64, image: int = 64) -> rlx.Graph:
+    """The loss of a convolutional network and its gradients, of images of any size."""
+    g = rlx.Graph("training_on_images")
+    x = g.input("x", [Dim("batch", 1, batch), 3, Dim("height", 8, image), Dim("width", 8, image)])
+    y = x.conv(weight(g, "a", width, 3, 3, 3), **SAME).relu().max_pool((2, 2), stride=[2, 2])
+    y = y.conv(weight(g, "b", 2 * width, width, 3, 3), stride=[2, 2], **SAME).relu()
+    y = y.mean(axes=(2, 3)) @ weight(g, "c", 2 * width, 10)
+    g.set_outputs([((y - g.input("wanted", [x.shape[0], 10])) ** 2.0).mean()])
+    return rlx.value_and_grad(g, wrt=["a", "b", "c"])

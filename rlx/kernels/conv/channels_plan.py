@@ -11,7 +11,9 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 
+from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
+from rlx.base.guards import prefers
 from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
 from rlx.codegen.program import Program
@@ -248,8 +250,19 @@ GRAIN_FLOPS = 400_000
 
 
 def _cut_tasks(tiles: int, blocks: int, groups: int, weights: int, data: int) -> tuple[int, int]:
-    """How many tasks the tiles and the blocks are cut into. Each cut of one reads the other's
-    elements, ``weights`` or ``data``, again; so the tasks wanted are had for the least of that."""
+    """How many tasks the tiles and the blocks are cut into: for what is right at any size the tiles
+    alone are."""
+
+    def tiles_alone() -> tuple[int, int]:
+        cut = minimum(tiles, maximum(TASKS, ceil_div(tiles * blocks, TASK_SUMS)))
+        return ceil_div(tiles, ceil_div(tiles, cut)), 1
+
+    return prefers(lambda: _best_cut(tiles, blocks, groups, weights, data), otherwise=tiles_alone())
+
+
+def _best_cut(tiles: int, blocks: int, groups: int, weights: int, data: int) -> tuple[int, int]:
+    """Each cut of one reads the other's elements, ``weights`` or ``data``, again; so the tasks
+    wanted are had for the least of that."""
 
     def tasks(cut: int) -> tuple[int, int]:
         rows = min(blocks, ceil_div(TASKS, cut * groups))
@@ -305,13 +318,14 @@ def launch(
         lines.main, tiles, shape.channels, shape.taps, shape.outputs, part, task_tiles,
         tile_tasks, task_blocks, row_tasks, *ends, *(edges if config.images else ()),
     )  # fmt: skip
-    held = task_tiles * task_blocks if part < shape.channels else 1
+    waits = prefers(lambda: part < shape.channels, otherwise=True)
+    held = task_tiles * task_blocks if waits else 1
     strip = strip_rows(target, config) * (target.lanes(config.dtype) + width * held)
     most = max(tile.windows for tile in config.tiles)
     work = 2 * depth * task_blocks * width * task_tiles * most
     return Launch(
         shape.groups * row_tasks * tile_tasks,
-        max(1, GRAIN_FLOPS // max(1, work)),
+        maximum(1, GRAIN_FLOPS // maximum(1, work)),
         sizes,
         scratch=strip * config.dtype.bytes,
     )

@@ -68,7 +68,7 @@ class BlocksConfig:
 
 @frozen
 class TapsConfig:
-    """The offsets of the taps of a window, which all are arguments."""
+    """The offsets of the taps of a window, of which all numbers are arguments."""
 
 
 LayoutConfig = (
@@ -115,12 +115,14 @@ def blocks_launch(
     return Launch(shape.groups * blocks, grain, sizes)
 
 
-def taps_launch(shape: ConvShape, layout: Planes) -> Launch:
-    """The kernel's buffer are the offsets (i64), as ``Planes.offsets`` gives them."""
+def taps_launch(shape: ConvShape, layout: Planes, channels: int = 1) -> Launch:
+    """The kernel's buffer are the offsets (i64), as ``Planes.offsets`` gives them, in each of so
+    many channels."""
     sizes = (
-        *shape.kernel[1:], *shape.dilation, *shape.stride, *layout.phases[1:], *layout.size,
+        shape.taps, layout.channel, *shape.kernel[1:], *shape.dilation, *shape.stride,
+        *layout.phases[1:], *layout.size,
     )  # fmt: skip
-    return Launch(shape.taps, shape.taps, sizes)
+    return Launch(channels * shape.taps, channels * shape.taps, sizes)
 
 
 def emit(name: str, config: LayoutConfig, target: KernelTarget) -> KernelText:
@@ -141,20 +143,22 @@ def emit(name: str, config: LayoutConfig, target: KernelTarget) -> KernelText:
 def _emit_taps(name: str, target: KernelTarget) -> KernelText:
     k = Kernel(name, target)
     offsets = k.buffer("offsets", i64)
+    count, channel = k.size("taps"), k.size("channel")
     rows, columns = k.size("rows"), k.size("columns")
     dilation = [k.size(f"dilation{axis}") for axis in "zyx"]
     stride = [k.size(f"stride{axis}") for axis in "zyx"]
     phases_y, phases_x = k.size("phases_y"), k.size("phases_x")
     qz, qy, qx = k.size("plane_z"), k.size("plane_y"), k.size("plane_x")
 
-    def tap(t: Reg) -> None:
+    def tap(index: Reg) -> None:
+        t = index % count
         taps = t / columns / rows, t / columns % rows, t % columns
         places = [n * d for n, d in zip(taps, dilation, strict=True)]
         z, y, x = (p / s for p, s in zip(places, stride, strict=True))
         a, b, c = (p % s for p, s in zip(places, stride, strict=True))
         phase = (a * phases_y + b) * phases_x + c
         offset = phase * (qz * qy * qx) + (z * qy + y) * qx + x
-        k.store(k.cast(offset, i64), offsets, t)
+        k.store(k.cast(index / count * channel + offset, i64), offsets, index)
 
     k.parallel(tap)
     return k.text()

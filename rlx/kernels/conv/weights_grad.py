@@ -20,8 +20,6 @@ from __future__ import annotations
 import math
 from functools import partial
 
-import numpy as np
-
 from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
@@ -33,7 +31,7 @@ from rlx.kernels.conv.plan import ConvShape, Planes
 from rlx.kernels.conv.weights_grad_depthwise import ConvWeightsAlongConfig
 from rlx.types import DType, i64
 
-__all__ = ["ConvWeightsConfig", "config_of", "emit", "launch", "name", "row_offsets"]
+__all__ = ["ConvWeightsConfig", "config_of", "emit", "launch", "name"]
 
 name = "conv_weights"
 
@@ -70,12 +68,6 @@ def config_of(
     configs = [ConvWeightsConfig(dt, packed, v) for v in (3, 2, 1)]
     lanes = [ceil_div(shape.outputs, c.width(target)) * c.width(target) for c in configs]
     return configs[lanes.index(min(lanes))]
-
-
-def row_offsets(shape: ConvShape, layout: Planes) -> np.ndarray:
-    """Where each row of the result, a channel of a group and a tap, lies in the planes."""
-    taps = np.asarray(layout.offsets(shape), np.int64)
-    return (np.arange(shape.channels)[:, None] * layout.channel + taps).reshape(-1)
 
 
 def launch(

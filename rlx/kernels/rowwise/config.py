@@ -23,7 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from rlx.base.dims import maximum, minimum
+from rlx.base.dims import at_least, choose, maximum, minimum
 from rlx.base.guards import prefers
 from rlx.codegen.combine import is_float_sum
 from rlx.codegen.family import Launch
@@ -104,7 +104,8 @@ def launch(
         sizes += run_time_strides(kind, s)
     work = maximum(1, columns * sum(p.cost for p in planned.passes))
     grain = maximum(1, SHARE // work)
-    scratch_rows = planned.scratch_rows * (GROUP if row_bytes <= SHORT_ROW else 1)
+    together = choose(at_least(SHORT_ROW, row_bytes), GROUP, 1)
+    scratch_rows = planned.scratch_rows * together
     tasks = ceil_div(rows.size, BLOCK // threads) if threads else rows.size
     return config, Launch(tasks, grain, tuple(sizes), scratch_rows * scratch_row)
 

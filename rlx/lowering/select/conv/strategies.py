@@ -37,7 +37,9 @@ from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.views import View
 from rlx.types import DType, i64, u32
 
-__all__ = ["ConvWay", "Layer", "dense_channels", "images_of", "planes_of", "triple", "way_of"]
+__all__ = [
+    "ConvWay", "Layer", "dense_channels", "images_of", "planes_of", "taps_of", "triple", "way_of",
+]  # fmt: skip
 
 
 PLANES_BYTES = 2 << 20
@@ -149,7 +151,7 @@ class _OnPlanes:
         else:
             config = ConvConfig(dt, shape.taps == 1, layer.program, kinds, layer.words)
             launch = conv.launch(config, target, shape, layout, group)
-        taps = [] if config.single else [_taps(layer.lowering, read, layout)]
+        taps = [] if config.single else [taps_of(layer.lowering, read, layout)]
         return planes, taps, config, launch
 
 
@@ -268,14 +270,19 @@ def _at_once(layout: Planes | None, layer: Layer) -> int:
     return prefers(some, otherwise=images)
 
 
-def _taps(lowering: Lowering, shape: ConvShape, layout: Planes) -> View:
-    """The offsets of the taps on planes: a constant, or what a launch makes where they depend on
-    sizes that are not known."""
-    offsets = prefers(lambda: [int(d) for d in layout.offsets(shape)], otherwise=None)
+def taps_of(lowering: Lowering, shape: ConvShape, layout: Planes, channels: int = 1) -> View:
+    """The offsets of the taps on planes, in each of so many channels: a constant, or what a launch
+    makes where they depend on sizes that are not known."""
+
+    def known() -> np.ndarray:
+        one = np.asarray([int(d) for d in layout.offsets(shape)], np.int64)
+        return (np.arange(int(channels))[:, None] * int(layout.channel) + one).reshape(-1)
+
+    offsets = prefers(known, otherwise=None)
     if offsets is not None:
-        return lowering.literal(np.asarray(offsets))
-    found = lowering.fresh(i64, (shape.taps,))
-    launch = conv_layout.taps_launch(shape, layout)
+        return lowering.literal(offsets)
+    found = lowering.fresh(i64, (channels * shape.taps,))
+    launch = conv_layout.taps_launch(shape, layout, channels)
     with lowering.preparing("offsets"):
         lowering.launch("conv_layout", TapsConfig(), [found], launch)
     return found

@@ -20,7 +20,7 @@ from rlx.kernels.reduce import emit as reduce
 from rlx.kernels.reduce.emit import ReduceConfig
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
-from rlx.lowering.select.conv.strategies import dense_channels, planes_of, triple
+from rlx.lowering.select.conv.strategies import dense_channels, planes_of, taps_of, triple
 from rlx.lowering.select.selector import Selector
 from rlx.lowering.select.views import View
 from rlx.ops.conv.weights_grad import ConvWeights
@@ -59,7 +59,7 @@ class ConvWeightsSelector:
         else:
             config = conv_weights.config_of(target, shape, dt, node.g.dtype)
             panels = _panels(lowering, g, shape, config)
-            views = [planes, panels, lowering.literal(conv_weights.row_offsets(shape, layout))]
+            views = [planes, panels, taps_of(lowering, shape, layout, shape.channels)]
             parts, launch = conv_weights.launch(config, target, shape, layout, group)
         result = lowering.result(region.op.results[0])
         direct = parts == 1 and dt is result.dtype
