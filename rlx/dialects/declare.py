@@ -58,29 +58,41 @@ class OpDeclaration(NamedTuple):
     @property
     def text(self) -> str:
         """The declaration as an ``irdl.operation``."""
-        rows: list[str] = []
+        fields = (tuple(f) for f in (self.operands, self.attributes, self.results))
+        return _text(self.name, *fields, tuple(self.regions))
 
-        def constrained(fields: Sequence[Field], form: str) -> list[str]:
-            listed: list[str] = []
-            for f in fields:
-                # A value a field: fields that share one would have to be of one type.
-                value = f"%{len(rows)}"
-                rows.append(f"{value} = irdl.{f.of}")
-                listed.append(form.format(f.name, f"{f.variadicity} {value}".lstrip()))
-            return listed
 
-        operands = constrained(self.operands, "{}: {}")
-        attributes = constrained(self.attributes, '"{}" = {}')
-        results = constrained(self.results, "{}: {}")
-        for name, listed in (("operands", operands), ("results", results)):
-            if listed:
-                rows.append(f"irdl.{name}({', '.join(listed)})")
-        if attributes:
-            rows.append(f"irdl.attributes {{{', '.join(attributes)}}}")
-        if self.regions:
-            rows += [f"%{name} = irdl.region" for name in self.regions]
-            rows.append(f"irdl.regions({', '.join(f'{name}: %{name}' for name in self.regions)})")
-        return f"irdl.operation @{self.name} {{\n" + "\n".join(rows) + "\n}"
+@cache  # every context declares the ops anew
+def _text(
+    name: str,
+    operands: Sequence[Field],
+    attributes: Sequence[Field],
+    results: Sequence[Field],
+    regions: Sequence[str],
+) -> str:
+    rows: list[str] = []
+
+    def constrained(fields: Sequence[Field], form: str) -> list[str]:
+        listed: list[str] = []
+        for f in fields:
+            # A value a field: fields that share one would have to be of one type.
+            value = f"%{len(rows)}"
+            rows.append(f"{value} = irdl.{f.of}")
+            listed.append(form.format(f.name, f"{f.variadicity} {value}".lstrip()))
+        return listed
+
+    taken = constrained(operands, "{}: {}")
+    held = constrained(attributes, '"{}" = {}')
+    given = constrained(results, "{}: {}")
+    for part, listed in (("operands", taken), ("results", given)):
+        if listed:
+            rows.append(f"irdl.{part}({', '.join(listed)})")
+    if held:
+        rows.append(f"irdl.attributes {{{', '.join(held)}}}")
+    if regions:
+        rows += [f"%{region} = irdl.region" for region in regions]
+        rows.append(f"irdl.regions({', '.join(f'{region}: %{region}' for region in regions)})")
+    return f"irdl.operation @{name} {{\n" + "\n".join(rows) + "\n}"
 
 
 class _NoMemoryEffect(ir.MemoryEffectsOpInterface):

@@ -8,6 +8,7 @@ is a new MLIR op with its verifier.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 
 from rlx._mlir import ir
 from rlx.dialects.bridge import check_attributes, node_of
@@ -46,6 +47,7 @@ def _as_inferred(op: ir.Operation) -> None:
         raise IRError(f"result is {listed[0]}, expected {listed[1]}")
 
 
+@cache
 def _declared(cls: type[Op]) -> OpDeclaration:
     return OpDeclaration(
         cls.name.partition(".")[2],

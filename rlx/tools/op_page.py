@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Iterator
 
-from rlx.dialects.context import make_context
+from rlx.dialects.context import SharedContext
 from rlx.dialects.export import to_mlir
 from rlx.ir.graph import Graph
 from rlx.ir.op import REQUIRED, Attr, Op, type_of
@@ -90,10 +90,13 @@ def how(cls: type[Op]) -> str:
     return ", ".join([way, *(f for f in families_on("cpu") if f in found)])
 
 
+_contexts = SharedContext()
+
+
 def _dispatch(graph: Graph) -> DispatchReport:
     """What the compiler says of who runs the ops of a graph."""
     compilation = Compilation(find_target(TARGET))
-    with make_context() as context:
+    with _contexts.get() as context:
         planned(to_mlir(graph, context), compilation)
     return compilation.dispatch
 

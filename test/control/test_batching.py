@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from itertools import product
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import rlx
 from rlx.errors import FaultError
 from rlx.ops.rules import batch
 from support.control import outcomes
+from support.sweeps import pairs
 
 Values = Sequence[rlx.Value]
 Function = Callable[..., Values]
@@ -22,9 +22,9 @@ ROWS = np.random.default_rng(1).standard_normal((N, 4, 2)).astype(np.float32)
 
 
 def agree(function: Function, *arrays: Any) -> None:
-    """Every choice of batched arguments; ``arrays`` have the new axis, of which an argument that is
-    not batched is the first element."""
-    for flags in product((False, True), repeat=len(arrays)):
+    """Choices of batched arguments, of which every two are together batched, apart and neither;
+    ``arrays`` have the new axis, of which an argument that is not batched is the first element."""
+    for flags in pairs(*[(True, False)] * len(arrays)):
         if any(flags):
             check(function, [np.asarray(a) for a in arrays], flags)
 

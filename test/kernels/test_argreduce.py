@@ -9,6 +9,7 @@ import pytest
 
 import rlx
 from rlx.types import DTYPES
+from support.sweeps import pairwise
 
 Array = np.ndarray[Any, Any]
 
@@ -59,10 +60,10 @@ def test_geometry(shape: tuple[int, ...], axis: int, least: bool, last: bool) ->
     np.testing.assert_array_equal(got, expected(x, axis, least=least, last=last))
 
 
-@pytest.mark.parametrize("last", [False, True])
-@pytest.mark.parametrize("axis", [0, 1])
-@pytest.mark.parametrize(
-    "dtype", [n for n, d in DTYPES.items() if n != "bool" and not d.is_complex]
+@pairwise(
+    dtype=[n for n, d in DTYPES.items() if n != "bool" and not d.is_complex],
+    axis=[0, 1],
+    last=[False, True],
 )
 def test_types(dtype: str, axis: int, last: bool) -> None:
     x = numbers((37, 301), dtype)

@@ -22,6 +22,7 @@ from support.attention_calls import LANES, MASKS, TARGET, TOLERANCE, made
 from support.jit import host
 from support.runkernel import features_of
 from support.samples import additive_mask, least
+from support.sweeps import pairs, pairwise
 
 Array = np.ndarray[Any, Any]
 
@@ -120,9 +121,11 @@ def test_infinite_scores(pairs: bool) -> None:
     assert np.isnan(got[0, 0, 3]).all() and np.isnan(want[0, 0, 3]).all()
 
 
-@pytest.mark.parametrize("isa", ["x86-64-v3", "x86-64-v4"])
-@pytest.mark.parametrize("way", ["blocks", "decode", "pairs"])
-@pytest.mark.parametrize("dt", [f16, bf16, f32, f64], ids=str)
+@pairwise(
+    dt=[f16, bf16, f32, f64],
+    way=["blocks", "decode", "pairs"],
+    isa=["x86-64-v3", "x86-64-v4"],
+)
 def test_masks_of_the_least_number(dt: DType, way: str, isa: str) -> None:
     """Of f32, also as bf16 has it, or of the type itself, and of -inf, on parts and on whole rows:
     beside the least number no score counts."""
@@ -329,9 +332,7 @@ def test_nothing_beyond_the_buffers_is_touched(mask: MaskKind, dt: DType, decode
     replace(call, q=q, k=k, v=v, out=out, mask_array=array).check()
 
 
-@pytest.mark.parametrize("shape", [*SHAPES, (1, 16, 16, 96, 96, 64)], ids=str)
-@pytest.mark.parametrize("mask", ["none", "custom", "bias"])
-@pytest.mark.parametrize("dt", [f32, bf16], ids=str)
+@pairwise(shape=[*SHAPES, (1, 16, 16, 96, 96, 64)], mask=["none", "custom", "bias"], dt=[f32, bf16])
 def test_scratch_is_as_large_as_stated(shape: tuple[int, ...], mask: MaskKind, dt: DType) -> None:
     """The scratch of the call ends at a page without access."""
     rng = np.random.default_rng(13)
@@ -400,9 +401,9 @@ def test_objects_for_every_cpu(cpu: str) -> None:
     target = kernel_target(features)
     kernels = [
         attention.emit(f"attention_{dt}_{mask}_{decode}", config, target)
-        for dt in (f32, f16, f64)
-        for mask, mask_dt in (("causal", None), ("custom", bool_), ("bias", f32))
-        for decode in (False, True)
+        for dt, (mask, mask_dt), decode in pairs(
+            [f32, f16, f64], [("causal", None), ("custom", bool_), ("bias", f32)], [False, True]
+        )
         for config in [AttentionConfig(dt, mask, mask_dt, softcap=True, decode=decode)]
     ]
     assert emit.compile_kernels(kernels, features).startswith(b"\x7fELF")

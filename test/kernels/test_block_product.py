@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from rlx import quant
 from rlx.kernels.matmul.block_product import TILES
 from rlx.kernels.matmul.block_weights import DECODERS, fields_of, scheme_of
 from rlx.types import u8
+from support.sweeps import covering
 
 Array = np.ndarray[Any, Any]
 SIZES = ((1, 1, 256), (1, 65, 512), (2, 17, 256), (3, 16, 768), (5, 100, 256), (8, 33, 512),
@@ -62,11 +64,31 @@ def cases(*cpus: str) -> list[tuple[str, str]]:
     return [(s, cpu) for s in DECODERS for cpu in cpus if s in OWN or cpu == cpus[-1]]
 
 
-@pytest.mark.parametrize(("scheme", "cpu"), cases("x86-64-v3", "x86-64-v4", "native"))
+CPUS = ("x86-64-v3", "x86-64-v4", "native")
+
+
+def sizes_of(
+    cpus: Sequence[str], sizes: Sequence[tuple[int, int, int]]
+) -> dict[tuple[str, str], list[tuple[int, int, int]]]:
+    """Sizes by scheme and CPU: each CPU has them all, and so has each decoder of its own."""
+    taken = covering(
+        ((*case, size) for case in cases(*cpus) for size in sizes),
+        lambda c: [c[:2], (c[1], c[2]), (c[0] if c[0] in OWN else "", c[2])],
+    )
+    found: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
+    for scheme, cpu, size in taken:
+        found.setdefault((scheme, cpu), []).append(size)
+    return found
+
+
+CHOSEN = sizes_of(CPUS, SIZES)
+
+
+@pytest.mark.parametrize(("scheme", "cpu"), CHOSEN)
 def test_sizes(scheme: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if cpu != "native":
         monkeypatch.setenv("RLX_CPU", cpu)
-    for m, n, depth in SIZES:
+    for m, n, depth in CHOSEN[scheme, cpu]:
         x, packed = rows(m, depth), weight(scheme, n, depth)
         check(run(x, packed, scheme), x, packed, scheme)
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels.test_block_product import OWN, cases, rows, weight
+from kernels.test_block_product import OWN, rows, sizes_of, weight
 
 import rlx
 from rlx import quant
@@ -36,13 +36,14 @@ def run(q: Array, scales: Array, packed: Array, scheme: str, **options: Any) -> 
     return f.run({"q": q, "scales": scales})[0]
 
 
-@pytest.mark.parametrize(
-    ("scheme", "cpu"), cases("x86-64-v3", "x86-64-v4", "x86-64-v4+avx512vnni", "native")
-)
+CHOSEN = sizes_of(("x86-64-v3", "x86-64-v4", "x86-64-v4+avx512vnni", "native"), SIZES)
+
+
+@pytest.mark.parametrize(("scheme", "cpu"), CHOSEN)
 def test_sizes(scheme: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     if cpu != "native":
         monkeypatch.setenv("RLX_CPU", cpu)
-    for m, n, depth in SIZES:
+    for m, n, depth in CHOSEN[scheme, cpu]:
         (q, scales), packed = rounded(rows(m, depth)), weight(scheme, n, depth)
         w = quant.dequantize(packed, scheme, (n, depth)).astype(np.float64)
         wide = q * np.repeat(scales, 32, -1).astype(np.float64)

@@ -34,6 +34,7 @@ from rlx.types import DType, TensorType, f32, f64
 from support.compiled import agrees, arrays
 from support.jit import host
 from support.runkernel import element_strides, features_of, guarded, run_launch
+from support.sweeps import pairwise
 
 Array = np.ndarray[Any, Any]
 Way = Literal["columns", "channels", "images"]
@@ -142,9 +143,7 @@ CASES = [
 WAYS = pytest.mark.parametrize("way", get_args(Way))
 
 
-@pytest.mark.parametrize("isa", ["x86-64-v3", "x86-64-v4"])
-@pytest.mark.parametrize("case", CASES, ids=str)
-@WAYS
+@pairwise(case=CASES, isa=["x86-64-v3", "x86-64-v4"], way=get_args(Way))
 def test_layouts_and_tiles(case: Any, isa: str, way: Way) -> None:
     x, w = values(case[0]), values(case[1])
     shape, node = shape_of(*case[:2], **case[2])

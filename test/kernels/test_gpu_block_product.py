@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from kernels.test_block_product import check, rows, weight
+from kernels.test_block_product import OWN, check, rows, weight
 
 import rlx
 from rlx import quant
@@ -29,6 +29,7 @@ from rlx.targets import find_target
 from rlx.types import DType, bf16, f16, f32, u8
 from support.device import compiled
 from support.simt import run_blocks
+from support.sweeps import WHOLE
 
 Array = np.ndarray[Any, Any]
 FEW, TILED = ((1, 65, 512), (3, 17, 256), (7, 100, 256)), (19, 70, 256)
@@ -39,8 +40,8 @@ VULKAN = find_target("vulkan").kernels
 @APIS
 def test_every_scheme_from_one_row_to_a_tile(api: str) -> None:
     """One program: what compiles a kernel takes longer than to run it. Those of Vulkan's devices
-    take one scheme of each kind."""
-    schemes = DECODERS if api == "opencl" else ("q4_0", "q6_k")
+    take one scheme of each kind, OpenCL's those that have a decoder of their own."""
+    schemes = (DECODERS if WHOLE else OWN) if api == "opencl" else ("q4_0", "q6_k")
     sizes = [(s, size) for n, s in enumerate(schemes) for size in (FEW[n % 3], TILED)]
     cases = [(s, rows(m, k), weight(s, n, k)) for s, (m, n, k) in sizes]
     g = rlx.Graph("blocks")

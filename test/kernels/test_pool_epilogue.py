@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-import pytest
 
 import rlx
 from rlx.types import DTYPES
+from support.sweeps import pairwise
 
 SHAPE = (3, 5, 9, 37)
 OPERANDS: dict[str, tuple[int, ...]] = {
@@ -21,9 +21,7 @@ POOLS: dict[str, Callable[[rlx.Value], rlx.Value]] = {
 }
 
 
-@pytest.mark.parametrize("pool", POOLS)
-@pytest.mark.parametrize("operand", OPERANDS)
-@pytest.mark.parametrize("dtype", ["f32", "f16", "bf16", "f64"])
+@pairwise(pool=POOLS, operand=OPERANDS, dtype=["f32", "f16", "bf16", "f64"])
 def test_bits(pool: str, operand: str, dtype: str) -> None:
     g = rlx.Graph("pool")
     x, other = g.input("x", SHAPE, dtype), g.input("other", OPERANDS[operand], dtype)

@@ -10,6 +10,7 @@ import pytest
 import rlx
 from rlx.types import DTYPES
 from support.products import check, numbers
+from support.sweeps import pairwise
 
 Array = np.ndarray[Any, Any]
 SIZES = ((1, 64, 2), (2, 65, 3), (5, 79, 4), (4, 100, 5), (9, 1001, 7), (3, 128, 8), (17, 333, 11))
@@ -37,16 +38,20 @@ def across(b: Array) -> Array:
     return np.ascontiguousarray(b.swapaxes(-1, -2))
 
 
-@pytest.mark.parametrize("cpu", ["x86-64-v3", "x86-64-v4", "native"])
-@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i32"])
-def test_sizes(dtype: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pairwise(
+    dtype=["f32", "f64", "f16", "bf16", "i32"],
+    cpu=["x86-64-v3", "x86-64-v4", "native"],
+    size=[*SIZES, *LONG],
+)
+def test_sizes(
+    dtype: str, cpu: str, size: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
+) -> None:
     if cpu != "native":
         monkeypatch.setenv("RLX_CPU", cpu)
-    dt = DTYPES[dtype]
-    for m, k, n in (*SIZES, *LONG)[:: 1 if dtype == "f32" else 3]:
-        a, b = numbers(dt, (m, k), 0), numbers(dt, (k, n), 1)
-        check(run(lambda x, y: x @ y, a, b), a, b, dt)
-        check(run(lambda x, y: x @ turned(y), a, across(b)), a, b, dt)
+    dt, (m, k, n) = DTYPES[dtype], size
+    a, b = numbers(dt, (m, k), 0), numbers(dt, (k, n), 1)
+    check(run(lambda x, y: x @ y, a, b), a, b, dt)
+    check(run(lambda x, y: x @ turned(y), a, across(b)), a, b, dt)
 
 
 def test_every_number_of_columns_and_of_last_steps() -> None:

@@ -3,6 +3,7 @@ whatever of the results is read."""
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from rlx.kernels.fallback import emit as common
 from rlx.kernels.fallback.emit import CommonConfig
 from rlx.kernels.sort.network import _network
 from rlx.types import DTYPES, TensorType, i64
+from support.sweeps import covering, pairwise, seeds
 
 Array = np.ndarray[Any, Any]
 NAMES = ("f32", "f16", "bf16", "i8", "i16", "i32", "u8", "u16", "u32", "bool", "f64", "i64", "u64")
@@ -94,12 +96,20 @@ def drawn(name: str, *shape: int) -> Array:
     return y
 
 
-@pytest.mark.parametrize("name", NAMES)
-@pytest.mark.parametrize("descending", [False, True])
-def test_types(name: str, descending: bool) -> None:
-    for shape in ((3, 300), (2, 40, 3)):
-        for axis in range(len(shape)):
-            check(drawn(name, *shape), axis, descending)
+PLACES = [((3, 300), 0), ((3, 300), 1), ((2, 40, 3), 0), ((2, 40, 3), 1), ((2, 40, 3), 2)]
+
+
+@pytest.mark.parametrize(
+    ("name", "place", "descending"),
+    covering(
+        itertools.product(NAMES, PLACES, [False, True]),
+        # Along the last axis lines lie dense, along others side by side: other kernels.
+        lambda c: [(c[0], c[1] == PLACES[1]), (c[0], c[2]), (c[1], c[2])],
+    ),
+)
+def test_types(name: str, place: tuple[tuple[int, ...], int], descending: bool) -> None:
+    shape, axis = place
+    check(drawn(name, *shape), axis, descending)
 
 
 @pytest.mark.parametrize("size", SIZES)
@@ -151,7 +161,7 @@ def lines(draw: st.DrawFn) -> tuple[Array, bool]:
     return numbers[picked], draw(st.booleans())
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=len(seeds(60, 200)), deadline=None)
 @given(lines())
 def test_any_bits(drawn: tuple[Array, bool]) -> None:
     x, descending = drawn
@@ -184,11 +194,9 @@ def check_topk(x: Array, k: int, largest: bool = True, axis: int = -1) -> None:
             same(found, want if n else whole)
 
 
-@pytest.mark.parametrize("k", [1, 3, 10, 33])
-@pytest.mark.parametrize("size", [33, 64, 129, 1001])
-def test_topk_of_long_lines(size: int, k: int) -> None:
-    for name in ("f32", "bf16", "i8", "u64"):
-        check_topk(drawn(name, 3, size), k, largest=name != "bf16")
+@pairwise(size=[33, 64, 129, 1001], k=[1, 3, 10, 33], name=["f32", "bf16", "i8", "u64"])
+def test_topk_of_long_lines(size: int, k: int, name: str) -> None:
+    check_topk(drawn(name, 3, size), k, largest=name != "bf16")
 
 
 @pytest.mark.parametrize("k", [1, 64, 500])

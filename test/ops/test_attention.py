@@ -22,6 +22,7 @@ from rlx.ops.nn.rope import Rope
 from rlx.types import dtype
 from support.evaluate import call
 from support.runkernel import run_launch
+from support.sweeps import pairwise
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(0)
@@ -115,10 +116,12 @@ def hidden_rows(dt: str, queries: int, wanted: str) -> Graph:
     return g
 
 
-@pytest.mark.parametrize("way", ["native", "common", "interpreted"])
-@pytest.mark.parametrize("wanted", ["", "q k v", "q k v bias"])
-@pytest.mark.parametrize("queries", [1, 2, 40])
-@pytest.mark.parametrize("dt", ["f32", "f64", "f16", "bf16"])
+@pairwise(
+    dt=["f32", "f64", "f16", "bf16"],
+    queries=[1, 2, 40],
+    wanted=["", "q k v", "q k v bias"],
+    way=["native", "common", "interpreted"],
+)
 def test_rows_that_a_bias_hides(dt: str, queries: int, wanted: str, way: str) -> None:
     g = hidden_rows(dt, queries, wanted)
     rng = np.random.default_rng(0)

@@ -13,16 +13,20 @@ from rlx.ops import rules
 from rlx.types import bool_, c64, f16, f32, i32
 from support.per_op import each_op
 from support.samples import Array, Case, cases, run
+from support.sweeps import covering
 from support.tolerances import assert_close
 
 SIZE = 3
 """Length of the new axis."""
 
-CASES = [
-    c
-    for c in cases(f16, f32, i32, bool_, c64)
-    if hasattr(c.op, "batch") and any(t is not None for t in c.types)
-]
+CASES = covering(
+    (
+        c
+        for c in cases(f16, f32, i32, bool_, c64)
+        if hasattr(c.op, "batch") and any(t is not None for t in c.types)
+    ),
+    lambda c: [(c.op, c.number), (c.op, c.dtype)],
+)
 
 
 def patterns(node: Op) -> Iterator[list[bool]]:

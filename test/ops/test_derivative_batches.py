@@ -15,6 +15,7 @@ from rlx.ir.value import Value
 from rlx.ops.rules import batch
 from support.derived import SMOOTH, Derived, draw, has_derivatives
 from support.samples import Array, Case, cases, run
+from support.sweeps import covering
 from support.tolerances import assert_close
 
 SIZE = 2
@@ -22,7 +23,7 @@ SIZE = 2
 
 
 CASES = {
-    op: list(group)
+    op: covering(group, lambda c: [c.number, c.dtype])
     for op, group in groupby(
         (c for c in cases(*SMOOTH) if has_derivatives(c) and c.sample.derivatives),
         key=lambda case: case.op,

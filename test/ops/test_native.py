@@ -1,13 +1,16 @@
 """Every op, compiled, on its samples and element types: by kernel families and the common way.
 
 The interpreter is the oracle; its references have oracles of their own in ``test_oracles``. One
-graph holds all samples of an op, so that its kernels are compiled together. ``RLX_TEST_TYPES``
-names the element types, where some will do.
+graph holds the samples of an op, so that its kernels are compiled together. By families every
+sample comes up with each kind of element type, and every type; the common way, which
+``kernels/test_common`` tries on every type, every sample. ``RLX_TEST_TYPES`` names the element
+types, where some will do.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable, Hashable, Iterable
 
 import numpy as np
 import pytest
@@ -17,7 +20,8 @@ from rlx.ir.interpreter import interpret
 from rlx.ir.op import Op
 from rlx.types import DType, bf16, dtype, f16, f32, f64
 from support.op_graphs import OpGraph
-from support.samples import Case, op_classes
+from support.samples import Case, cases_of, kind_of, op_classes
+from support.sweeps import covering
 from support.tolerances import assert_close, tolerance_of
 
 TYPES = os.environ.get("RLX_TEST_TYPES", "").split()
@@ -27,12 +31,19 @@ def wanted(case: Case) -> bool:
     return not TYPES or case.dtype is None or case.dtype.name in TYPES
 
 
-@pytest.mark.parametrize("dispatch", ["native", "common"])
+FACTS: dict[str, Callable[[Case], Iterable[Hashable]]] = {
+    "native": lambda c: [(c.number, kind_of(c)), c.dtype],
+    "common": lambda c: [c.number],
+}
+
+
+@pytest.mark.parametrize("dispatch", FACTS)
 @pytest.mark.parametrize("op", op_classes(), ids=lambda op: op.name)
 def test_compiled_op_agrees_with_the_interpreter(op: type[Op], dispatch: str) -> None:
-    made = OpGraph.of(op, wanted)
-    if not made.owners:
+    chosen = covering(filter(wanted, cases_of(op)), FACTS[dispatch])
+    if not chosen:
         pytest.skip(f"{op.name} takes none of {', '.join(TYPES)}")
+    made = OpGraph.of_cases(op.name, chosen)
     g, feeds, owners = made.graph, made.feeds(), made.owners
     compiled = rlx.Session("cpu").compile(g, dispatch=dispatch)
     found = compiled.run(feeds)

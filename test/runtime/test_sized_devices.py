@@ -15,9 +15,10 @@ from rlx.ir.graph import Graph
 from rlx.ir.op import Op
 from rlx.runtime.background import waited
 from rlx.runtime.devices.gpu_executable import DeviceExecutable
-from support.conformance import SLOW
+from support.conformance import FAMILIES, SLOW
 from support.device import session
 from support.samples import Case, cases, op_classes
+from support.sweeps import covering
 from support.symbolic import is_bound, with_symbols
 from support.symbolic_programs import judge
 
@@ -145,6 +146,10 @@ OPS = [op for op in op_classes() if op.samples]
 MORE = (1, 2, 5, 16, 33)
 
 
+def facts(op: type[Op]) -> list[str]:
+    return [op.__module__, *(name for name in FAMILIES if name == op.name)]
+
+
 def _graph(case: Case) -> Graph:
     g = Graph(case.op.name)
     leaves = [
@@ -154,8 +159,10 @@ def _graph(case: Case) -> Graph:
     return g
 
 
-@pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
+@pytest.mark.parametrize("op", covering(OPS, facts), ids=lambda op: op.name)
 def test_samples_of_ops(op: type[Op]) -> None:
+    """An op of each file of ops, whose kernels are alike, and what needs a family of kernels;
+    ``lowering/test_symbolic`` has all ops on this machine's processor."""
     number = OPS.index(op)
     device = "opencl" if op.name in SLOW["vulkan"] else DEVICES[number % 2]
     case = next(c for c in cases() if c.op is op)

@@ -19,7 +19,7 @@ import pytest
 import rlx
 from rlx.codegen.builder import Kernel, KernelText
 from rlx.codegen.reg import Reg
-from rlx.dialects.context import make_context
+from rlx.dialects.context import SharedContext
 from rlx.dialects.export import to_mlir
 from rlx.errors import RlxError, UnsupportedError
 from rlx.ir.graph import Graph
@@ -59,13 +59,15 @@ def mlp() -> Graph:
     return g
 
 
+_contexts = SharedContext()
+
+
 def kernels_of(
     graph: Graph, target: Target, dispatch: Dispatch = "common", prefix: str = ""
 ) -> list[KernelText]:
     """The kernels of a graph by the whole pipeline, in the order in which they are met."""
     compilation = Compilation(target, Options(dispatch=dispatch))
-    context = make_context()
-    with context:
+    with _contexts.get() as context:
         schedule = planned(to_mlir(graph, context), compilation)
     return [
         emit_kernel(k.family, f"{prefix}{k.name}", k.config, target.kernels)

@@ -18,7 +18,10 @@ from rlx.ops.control.control import Control
 from rlx.ops.pointwise.cast import converted
 from rlx.types import DType, TensorType, bf16, bool_, f16, f32
 
-__all__ = ["Case", "additive_mask", "array_of", "cases", "cases_of", "least", "op_classes", "run"]
+__all__ = [
+    "Case", "additive_mask", "array_of", "cases", "cases_of", "kind_of", "least", "op_classes",
+    "run",
+]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
 
@@ -84,6 +87,11 @@ def cases_of(op: type[Op], *dtypes: DType) -> Iterator[Case]:
         for dt in op.dtypes:
             if not dtypes or dt in dtypes:
                 yield Case(op, number, s, dt)
+
+
+def kind_of(case: Case) -> str:
+    """The kind of a case's element type; empty if its sample has none."""
+    return "" if case.dtype is None else case.dtype.kind
 
 
 def array_of(t: TensorType, kind: str, rng: np.random.Generator) -> Array:

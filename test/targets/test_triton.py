@@ -38,6 +38,7 @@ from rlx.types import DType, bf16, f16, f32
 from support.drivers import counter, mocked, pair
 from support.gpu import assemble, disassemble, hello
 from support.hsaco import Hsaco
+from support.sweeps import covering
 
 TARGETS: dict[str, tuple[tuple[DType, str], ...]] = {
     "cuda:sm_75": ((f32, "fma.rn.f32"),),
@@ -118,7 +119,10 @@ def judged(name: str, made: Any, text: KernelText, folder: Path) -> str:
     return ptx
 
 
-@pytest.mark.parametrize(("name", "dt", "unit"), CASES)
+@pytest.mark.parametrize(
+    ("name", "dt", "unit"),
+    covering(CASES, lambda case: [case[2], (case[0].partition(":")[0], case[1])]),
+)
 @pytest.mark.usefixtures("here")
 def test_kernels_of_every_target(name: str, dt: DType, unit: str, tmp_path: Path) -> None:
     target = target_of(name)
