@@ -17,7 +17,7 @@ from rlx.kernels.fallback import emit as common
 from rlx.kernels.fallback.emit import CommonConfig
 from rlx.kernels.sort.network import _network
 from rlx.types import DTYPES, TensorType, i64
-from support.sweeps import covering, pairwise, seeds
+from support.sweeps import covering, pairwise, seeds, turn
 
 Array = np.ndarray[Any, Any]
 NAMES = ("f32", "f16", "bf16", "i8", "i16", "i32", "u8", "u16", "u32", "bool", "f64", "i64", "u64")
@@ -116,9 +116,9 @@ def test_types(name: str, place: tuple[tuple[int, ...], int], descending: bool) 
 def test_lengths(size: int) -> None:
     rng = np.random.default_rng(size)
     x = rng.standard_normal((2, size)).astype(np.float32)
-    check(x)
-    check(np.sort(x), descending=True)
-    check(np.sort(x)[:, ::-1].copy())
+    for descending in turn([False, True], SIZES.index(size), 2):
+        for lines in (x, np.sort(x), np.sort(x)[:, ::-1].copy()):
+            check(lines, descending=descending)
     if size > 200:
         check(rng.integers(0, 3, (2, size)).astype(np.int32), descending=True)
 
