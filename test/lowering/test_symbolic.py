@@ -123,6 +123,18 @@ def test_general_schedules_of_training_on_images() -> None:
     assert judge(graph, at, others, general=True) == (2, [])
 
 
+def test_a_loop_that_is_one_kernel_of_named_rounds() -> None:
+    """One general variant for all sizes, and one beside it for more than one round."""
+    g = rlx.Graph("loops")
+    x = g.input("x", [rlx.Dim("n", 1, 5000), 3])
+    inner, _ = rlx.scan(lambda c, _: (c * 0.5 + 1.0, None), x[0], length=x.shape[0])
+    last, kept = rlx.scan(lambda c, r: (c * 0.5 + r, c), inner, x, reverse=True)
+    g.set_outputs([last, kept])
+    others = [{"n": n} for n in (1, 2, 4000)]
+    assert judge(g, {"n": 9}, others, general=True) == (4, [])
+    assert judge(g, {"n": 9}, others) == (3, [])
+
+
 def test_a_size_of_one_is_bound_for_good() -> None:
     g = Graph()
     x = g.input("x", ["n", "m"])

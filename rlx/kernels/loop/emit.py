@@ -6,16 +6,16 @@ the program: a tree of blocks. A value is a row of elements, a register each, nu
 block: first the block's inputs, then what its steps give.
 
 One worker runs the loop. Arguments: buffers of the inputs and the outputs; if a loop has a limit,
-or may run for long, the record ``error``; and a size ``site`` for each loop that has a limit, in
-the order of the program. A loop that may run for long asks the runtime now and then whether it is
-to end.
+or may run for long, the record ``error``; a size ``site`` for each loop that has a limit, in the
+order of the program; and a size for each number of rounds that is no constant. A loop that may run
+for long asks the runtime now and then whether it is to end.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
@@ -108,7 +108,7 @@ class While:
 @frozen
 class For:
     """A body that is run for each round: it takes the round and the arguments, and replaces the
-    first ``carries`` of them.
+    first ``carries`` of them. ``rounds`` below 0 are the argument -1 - ``rounds``.
 
     In each round the body takes, behind the arguments, a row of each buffer in ``reads`` (numbers
     of the kernel's inputs), and what it gives behind the carried values goes to a row of each
@@ -151,9 +151,10 @@ class LoopConfig:
     outputs: tuple[DType, ...]
 
 
-def launch(sites: Sequence[int]) -> Launch:
-    """The kernel's arguments: the fault site of each loop that has a limit."""
-    return Launch(1, 1, tuple(sites))
+def launch(sites: Sequence[int], rounds: Sequence[int] = ()) -> Launch:
+    """The kernel's arguments: the fault site of each loop that has a limit, and the rounds of loops
+    that have no constant number."""
+    return Launch(1, 1, (*sites, *rounds))
 
 
 def emit(name: str, config: LoopConfig, target: KernelTarget) -> KernelText:
@@ -174,6 +175,22 @@ def limits(block: Rows) -> int:
     return count
 
 
+def _arguments(block: Rows) -> int:
+    """How many numbers of rounds are arguments."""
+    found = 0
+    for step in block.steps:
+        match step:
+            case For():
+                found = max(found, -step.rounds, _arguments(step.body))
+            case While():
+                found = max(found, _arguments(step.test), _arguments(step.body))
+            case If():
+                found = max(found, _arguments(step.then), _arguments(step.otherwise))
+            case _:
+                pass
+    return found
+
+
 def runs_long(block: Rows) -> bool:
     """Whether the loops of a block may take so long that somebody would want to end them."""
     return _rounds(block) > LONG
@@ -190,7 +207,8 @@ def _rounds_of(step: Part) -> float:
             rounds = step.limit if step.limit >= 0 else math.inf
             return rounds * (1 + _rounds(step.test) + _rounds(step.body))
         case For():
-            return step.rounds * (1 + _rounds(step.body))
+            rounds = math.inf if step.rounds < 0 else step.rounds
+            return rounds * (1 + _rounds(step.body))
         case If():
             return max(_rounds(step.then), _rounds(step.otherwise))
         case _:
@@ -213,6 +231,7 @@ class _Emitter:
         if count or long:
             self.error = k.error_record()
             self.sites = [k.size(f"site{n}") for n in range(count)]
+        self.rounds = [k.size(f"rounds{n}") for n in range(_arguments(config.block))]
         self.met = 0
         # Rounds until the runtime is asked again; 0: the loops are to end.
         self.left: Reg = k.const(1, i64)
@@ -321,9 +340,10 @@ class _Emitter:
         carried, fixed = args[: step.carries], args[step.carries :]
         k = self.k
         rows = step.body.inputs[1 + len(args) :]
+        rounds: Any = step.rounds if step.rounds >= 0 else self.rounds[-1 - step.rounds]
 
         def round_(i: Reg, *regs: Reg) -> list[Reg]:
-            at = (step.rounds - 1) - i if step.reverse else i
+            at = (rounds - 1) - i if step.reverse else i
             elements = [
                 [k.load(self.buffers[n], at * row.size + e) for e in range(row.size)]
                 for n, row in zip(step.reads, rows, strict=True)
@@ -337,14 +357,14 @@ class _Emitter:
 
         start = _flat(carried)
         if not self.long or _rounds_of(step) <= SHORT:
-            return _cut(k.loop(0, step.rounds, 1, round_, start), carried)
+            return _cut(k.loop(0, rounds, 1, round_, start), carried)
 
         def body(i: Reg, *regs: Reg) -> list[Reg]:
             regs, _ = self.asking(regs, True)
             return [i + 1, *round_(i, *regs), self.ask()]
 
         def test(i: Reg, *regs: Reg) -> Reg:
-            return (i < step.rounds) & (regs[-1] > 0)
+            return (i < rounds) & (regs[-1] > 0)
 
         _, *out, self.left = k.repeat(test, body, [k.index(0), *start, self.left])
         return _cut(out, carried)

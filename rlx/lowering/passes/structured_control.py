@@ -75,7 +75,8 @@ def _one_kernel(
     sites = [lowering.site(message) for message in found.sites]
     asks = sites or loop.runs_long(found.config.block)
     error = [View.dense(lowering.error, i64, (2,))] if asks else []
-    lowering.launch("loop", found.config, [*views, *results, *error], loop.launch(sites))
+    launch = loop.launch(sites, found.rounds)
+    lowering.launch("loop", found.config, [*views, *results, *error], launch)
     return True
 
 

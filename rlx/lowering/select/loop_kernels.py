@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from rlx._mlir import ir
-from rlx.base.dims import is_known
+from rlx.base.dims import SymDim, is_known
 from rlx.codegen.combine import REDUCTIONS
 from rlx.codegen.probe import step_cost
 from rlx.codegen.program import Step
@@ -33,6 +33,7 @@ from rlx.ops.movement.movement import Expand, Reshape, Transpose
 from rlx.ops.movement.slicing import Concat, Slice
 from rlx.ops.pointwise.binary import Add, Maximum, Minimum, Mul
 from rlx.ops.reduction.reduce import Reduce
+from rlx.schedule.steps import Size
 from rlx.types import TensorType, bf16, bool_, f16
 
 __all__ = ["LoopCall", "NoLoop", "TooLarge", "loop_program"]
@@ -56,11 +57,13 @@ class TooLarge(NoLoop):
 
 @dataclass
 class LoopCall:
-    """A loop as a kernel: its config, the operands that it reads, and where it may fault."""
+    """A loop as a kernel: its config, the operands that it reads, where it may fault, and the
+    numbers of rounds that are arguments."""
 
     config: LoopConfig
     operands: list[ir.Value]
     sites: list[str]
+    rounds: list[Size]
 
 
 def loop_program(
@@ -120,6 +123,7 @@ class _Reader:
     ) -> None:
         self.functions, self.region = functions, region
         self.sites: list[str] = []
+        self.rounds: list[Size] = []
         self.active: list[ir.Operation] = []
         self.instructions = 0
 
@@ -156,7 +160,7 @@ class _Reader:
             tuple(from_type(v.type).dtype for v in [*taken, *xs]),
             tuple(v.dtype for v in node.results),
         )
-        return LoopCall(config, [*taken, *xs], self.sites)
+        return LoopCall(config, [*taken, *xs], self.sites, self.rounds)
 
     # -- control ---------------------------------------------------------------------------
 
@@ -196,9 +200,13 @@ class _Reader:
         self, node: Scan, bodies: Mapping[str, ir.Operation], args: list[int], block: _Block,
         reads: tuple[int, ...] = (), writes: tuple[int, ...] = (),
     ) -> int:  # fmt: skip
-        assert is_known(node.rounds)
+        rounds: Any = node.rounds
+        assert is_known(rounds)
+        if isinstance(rounds, SymDim):  # for any size of it
+            self.rounds.append(rounds)
+            rounds = -len(self.rounds)
         step = For(
-            self.body(bodies["body"]), tuple(args), node.carries, node.rounds, node.reverse,
+            self.body(bodies["body"]), tuple(args), node.carries, rounds, node.reverse,
             reads, writes,
         )  # fmt: skip
         return block.add(step, node.carries)
