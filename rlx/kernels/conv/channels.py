@@ -234,8 +234,19 @@ class _Emitter:
                         sums[n] = multiply(k, self.config, element, y, sums[n])
             return sums
 
+        # Of several taps the next tile finds all but the last row of its windows in a cache.
+        last: Reg | None = None
+        if self.edges is not None:
+            last = starts[-1] + self.edges.tap_row * (self.edges.rows - 1)
+        elif self.offsets is not None:
+            last = starts[-1] + k.cast(k.load(self.offsets, self.taps - 1), x.dtype)
+        if last is not None:
+            last = last + (self.x_row * shape.rows if shape.rows > 1 else self.x_main * 2)
+
         def channel(c: Reg, *acc: Reg) -> list[Reg]:
             at = c * self.x_channel
+            if last is not None:
+                k.prefetch(self.x, last + at)
             if self.edges is not None:
                 weight = w + c * self.taps * width
                 return self.over_rows(shape, at, weight, step, acc, self.edges, there)

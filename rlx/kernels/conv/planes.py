@@ -218,8 +218,16 @@ class _Emitter:
                 ]
             return sums
 
+        # Of several taps the next panel finds all but the last row of its windows in a cache.
+        row_ahead = self.tile.vectors * self.tile.lanes
+        if self.offsets is not None:
+            row_ahead = k.cast(k.load(self.offsets, self.taps - 1), x.dtype) + row_ahead
+
         def channel(c: Reg, *acc: Reg) -> list[Reg]:
             at = c * self.x_channel
+            if self.offsets is not None:
+                for p in places if self.lanes else ():
+                    k.prefetch(self.x, p + at + row_ahead)
             if self.offsets is None:
                 ahead = at + self.x_channel * AHEAD
                 for p in places if self.lanes else ():
