@@ -234,30 +234,34 @@ class _Emitter:
                         sums[n] = multiply(k, self.config, element, y, sums[n])
             return sums
 
-        # Of several taps the next tile finds all but the last row of its windows in a cache.
-        last: Reg | None = None
-        if self.edges is not None:
-            last = starts[-1] + self.edges.tap_row * (self.edges.rows - 1)
-        elif self.offsets is not None:
-            last = starts[-1] + k.cast(k.load(self.offsets, self.taps - 1), x.dtype)
-        if last is not None:
-            last = last + (self.x_row * shape.rows if shape.rows > 1 else self.x_main * 2)
+        ahead = self.ahead(shape, starts)
 
         def channel(c: Reg, *acc: Reg) -> list[Reg]:
             at = c * self.x_channel
-            if last is not None:
-                k.prefetch(self.x, last + at)
+            for place in ahead:
+                k.prefetch(self.x, place + at)
             if self.edges is not None:
                 weight = w + c * self.taps * width
                 return self.over_rows(shape, at, weight, step, acc, self.edges, there)
             if self.offsets is None:
-                for first in starts:
-                    k.prefetch(self.x, first + at + self.x_channel * CHANNELS_AHEAD)
                 return step(at, w + c * width, acc)
             places = at, w + c * self.taps * width
             return over_taps(k, self.offsets, self.taps, width, step, places, acc)
 
         return k.loop(c, stop, 1, channel, start)
+
+    def ahead(self, shape: ChannelsTile, starts: Sequence[Reg]) -> list[Reg]:
+        """What a tile whose rows begin at ``starts`` requests: of one tap some channels ahead; of
+        several the last row of the windows of a tile to come, which finds the others in a cache."""
+        if self.edges is not None:
+            last = starts[-1] + self.edges.tap_row * (self.edges.rows - 1)
+        elif self.offsets is not None:
+            last = starts[-1] + self.k.cast(
+                self.k.load(self.offsets, self.taps - 1), self.taps.dtype
+            )
+        else:
+            return [first + self.x_channel * CHANNELS_AHEAD for first in starts]
+        return [last + (self.x_row * shape.rows if shape.rows > 1 else self.x_main * 2)]
 
     def over_rows(
         self, shape: ChannelsTile, at: Reg, w: Reg, step: Callable[..., list[Reg]],

@@ -1,5 +1,5 @@
 """What is made before a convolution: planes of the input, blocks of the weights, and, where sizes
-are not known, the offsets of the taps.
+are not known, the offsets of the taps; and how results are interleaved behind it.
 
 Planes are as ``plan.py`` says: with padding, a plane for each phase of the stride, and zeros
 between the elements where they are spread. Weights become [groups, blocks of output channels,
@@ -18,6 +18,8 @@ from rlx.codegen.family import Launch
 from rlx.codegen.lanes import every
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
+from rlx.kernels.conv import interleave
+from rlx.kernels.conv.interleave import InterleaveConfig
 from rlx.kernels.conv.plan import ConvShape, Planes, Triple
 from rlx.kernels.conv.words import (
     FOUR,
@@ -72,7 +74,13 @@ class TapsConfig:
 
 
 LayoutConfig = (
-    PlanesConfig | BlocksConfig | TapsConfig | WordPlanesConfig | WordBlocksConfig | FirstConfig
+    PlanesConfig
+    | BlocksConfig
+    | TapsConfig
+    | WordPlanesConfig
+    | WordBlocksConfig
+    | FirstConfig
+    | InterleaveConfig
 )
 
 
@@ -133,6 +141,8 @@ def emit(name: str, config: LayoutConfig, target: KernelTarget) -> KernelText:
         return _emit_blocks(name, config, target)
     if isinstance(config, WordBlocksConfig):
         return emit_blocks(name, config, target)
+    if isinstance(config, InterleaveConfig):
+        return interleave.emit(name, config, target)
     if isinstance(config, FirstConfig):
         return emit_first(name, config, target)
     if isinstance(config, WordPlanesConfig):

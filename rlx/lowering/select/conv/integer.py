@@ -92,7 +92,8 @@ class IntegerConvolution:
             packed_once(lowering, w, (what, node.groups, way.rows), make)
             for what, make in made.items()
         ]
-        launch_images(region, way, source, weights, extra)
+        result = lowering.result(region.op.results[0])
+        launch_images(region, way, source, weights, extra, result)
 
 
 SELECTOR: Selector = IntegerConvolution()

@@ -9,8 +9,10 @@ from dataclasses import replace
 from typing import Any
 
 from rlx._mlir import ir
+from rlx.kernels.conv import interleave
 from rlx.kernels.conv import layout as conv_layout
 from rlx.kernels.conv import planes as conv
+from rlx.kernels.conv.interleave import InterleaveConfig
 from rlx.kernels.conv.layout import BlocksConfig
 from rlx.kernels.conv.planes import ConvShape
 from rlx.kernels.matmul.tile import accumulate_type
@@ -42,6 +44,9 @@ class Convolution:
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = root_of(region)
         assert isinstance(node, Conv | ConvTranspose)
+        if isinstance(node, ConvTranspose) and side_by_side(node, region):
+            lower_side_by_side(region, lowering, node)
+            return
         program, kinds, extra = epilogue_of(region, node, lowering)
         shape, dt = shape_of(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
@@ -49,17 +54,18 @@ class Convolution:
         layer = Layer(lowering, shape, dt, program, kinds)
         way = way_of(layer, source)
         blocks = _blocks(lowering, w, node, way, BlocksConfig(node.w.dtype, dt, way.rows))
-        launch_images(region, way, source, [blocks], extra)
+        result = lowering.result(region.op.results[0])
+        launch_images(region, way, source, [blocks], extra, result)
 
 
 def launch_images(
-    region: Region, way: ConvWay, source: View, weights: Sequence[View], extra: Sequence[View]
-) -> None:
+    region: Region, way: ConvWay, source: View, weights: Sequence[View], extra: Sequence[View],
+    result: View,
+) -> None:  # fmt: skip
     """Launch a convolution, a few images at a time if they are copied. ``weights`` are the blocks,
     and what the kernel reads behind the offsets of the taps."""
     layer, (blocks, *behind) = way.layer, weights
     lowering, shape = layer.lowering, layer.shape
-    result = lowering.result(region.op.results[0])
     count = way.images_at_once(source)
     for first in [0] if count is shape.images else range(0, shape.images, count):
         images = count if count is shape.images else min(count, shape.images - first)
@@ -144,6 +150,74 @@ def _packed(
     with lowering.preparing("weights"):
         lowering.launch("conv_layout", config, [found, packed], launch)
     return packed
+
+
+def side_by_side(node: ConvTranspose, region: Region) -> bool:
+    """Whether the windows of an adjoint meet without overlap and fill the result, and no operand of
+    the epilogue has the result's shape."""
+    flat = (0,) * len(node.stride)
+    meet = node.stride == node.windows.taps and max(node.stride) > 1
+    whole = node.low == flat == node.high and max(node.dilation) == 1 and node.x.type.is_static
+    read = (v for n in region.nodes if n is not node for v in n.present)
+    sources = (spread_source(v) for v in read)
+    leaves = (v for v in sources if v in region.leaves)
+    return meet and whole and not any(v.shape == node.out.shape for v in leaves)
+
+
+def lower_side_by_side(region: Region, lowering: Lowering, node: ConvTranspose) -> None:
+    """By a convolution of one tap, with outputs for each place of a window, which then become
+    windows: over an input with zeros between the elements most products are with zeros."""
+    program, kinds, extra = epilogue_of(region, node, lowering)
+    places, dt = math.prod(node.stride), accumulate_type(node.out.dtype)
+    images, channels, *size = node.x.type.static_shape
+    own, outputs = channels // node.groups, node.w.type.static_shape[1]
+    one, dense = (1, 1, 1), triple(tuple(size), 1)
+    shape = ConvShape(
+        images, node.groups, own, outputs * places, dense, dense, one, one, (0, 0, 0), one
+    )
+    x, w = (region.leaves[spread_source(v)] for v in node.present)
+    source = lowering.view(x).expand(node.x.type.static_shape)
+    way = way_of(Layer(lowering, shape, dt, program, kinds), source)
+    config = BlocksConfig(node.w.dtype, dt, way.rows)
+
+    def pack(v: View) -> View:
+        v = v.expand(node.w.type.static_shape)
+        v = v if v.is_dense else lowering.copied(v)
+        packed = lowering.fresh(dt, (conv.packed_size(shape, way.rows),))
+        strides = own * outputs * places, 1, outputs * places, 0
+        with lowering.preparing("weights"):
+            launch = conv_layout.blocks_launch(config, shape, strides)
+            lowering.launch("conv_layout", config, [v, packed], launch)
+        return packed
+
+    blocks = packed_once(lowering, w, ("places", node.groups, config.rows), pack)
+    every = node.out.type.static_shape[1]
+    wide = [
+        _repeated(lowering, v, every, places) if kind == "channel" else v
+        for v, kind in zip(extra, kinds, strict=True)
+    ]
+    between = lowering.fresh(program.results[0], (images, every * places, *size))
+    launch_images(region, way, source, [blocks], wide, between)
+    result = lowering.result(region.op.results[0]).as_bits(lowering.widest)
+    between = between.as_bits(lowering.widest)
+    image, channel, *axes = result.strides
+    moved = InterleaveConfig(result.dtype, node.stride[-1])
+    launch = interleave.launch(
+        moved,
+        images,
+        every,
+        triple(node.stride, 1),
+        dense,
+        (image, channel, triple(tuple(axes), 0)),
+    )
+    lowering.launch("conv_layout", moved, [between, result], launch)
+
+
+def _repeated(lowering: Lowering, v: View, channels: int, count: int) -> View:
+    """Numbers of channels, each so many times."""
+    column = v.reshape((channels, 1))
+    assert column is not None, "operands of an epilogue are dense"
+    return lowering.copied(column.expand((channels, count)))
 
 
 SELECTOR: Selector = Convolution()
