@@ -47,7 +47,8 @@ class Answer:
     ``text`` makes text of tokens, if the model has a tokenizer; ``matcher`` says what a grammar
     lets through. ``finish`` is None until it has ended. ``read`` is how many tokens of the prompt
     have been read, ``cached`` how many of them before, by others. ``drafter`` says what tokens it
-    may go on with, at most ``draft_tokens`` at a time.
+    may go on with, at most ``draft_tokens`` at a time; ``adapter`` is the number of its adapter, 0
+    for none.
     """
 
     def __init__(
@@ -62,13 +63,14 @@ class Answer:
         matcher: Matcher | None = None,
         drafter: Drafter | None = None,
         draft_tokens: int = 0,
+        adapter: int = 0,
     ) -> None:
         self.prompt, self.params, self.most, self.seed = [*prompt], params, most, seed
         self.ids: list[int] = []
         self.drawn: list[Drawn] = []
         self.finish: Finish | None = None
         self.read = self.cached = self.drafted = self.accepted = 0
-        self.drafter, self._draft_tokens = drafter, draft_tokens
+        self.adapter, self.drafter, self._draft_tokens = adapter, drafter, draft_tokens
         self._next_draft = draft_tokens
         self._ends, self._text, self._matcher = ends, text, matcher
         self._pieces: list[str] = []

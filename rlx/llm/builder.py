@@ -2,7 +2,8 @@
 
 The inputs of the layers are the rows of a step, whose number is a symbol: ``ids``, ``positions``
 and ``sequence``, i32 ``[rows]``; ``table``, the pages of each sequence, i32 ``[sequences, pages]``;
-and for each layer ``keys.i`` and ``values.i``, the cache ``[slots, kv_heads * head_dim]``. The
+and for each layer ``keys.i`` and ``values.i``, the cache ``[slots, kv_heads * head_dim]``; with
+adapters also ``adapter``, i32 ``[rows]``. The
 outputs are the rows' hidden states, f32 ``[rows, hidden]``, and the caches, which are written over
 those that came in (``donate``).
 
@@ -25,6 +26,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.value import Value
 from rlx.llm.config import ModelConfig
 from rlx.llm.graph_weights import GraphWeights
+from rlx.llm.lora import Stack
 from rlx.llm.share import Share
 from rlx.types import DType, f32
 
@@ -70,12 +72,15 @@ def step_graphs(
     cache: Cache,
     precision: str,
     share: Share,
+    stacks: Mapping[str, Stack],
 ) -> tuple[StepGraph, StepGraph]:
     """The graphs of the layers and of the head, for a session of a precision, of what a rank has of
-    the model. ModelError for a weight that is missing, that has no place in the model, or whose
-    shape is another than the configuration's."""
-    layers = _Layers(config, weights, cache, precision, share)
-    head = _head(config, weights, precision, share)
+    the model, with the ``stacks`` of adapters for its matrices. ModelError for a weight that is
+    missing, that has no place in the model, or whose shape is another than the configuration's."""
+    last = {name: stack for name, stack in stacks.items() if name == "output"}
+    own = {name: stack for name, stack in stacks.items() if name not in last}
+    layers = _Layers(config, weights, cache, precision, share, own)
+    head = _head(config, weights, precision, share, last)
     made = layers.build()
     left = sorted({*weights} - {*layers.used} - {*head.params} - {"rope_freqs.weight"})
     if left:
@@ -84,16 +89,22 @@ def step_graphs(
 
 
 def _head(
-    config: ModelConfig, weights: Mapping[str, Tensor], precision: str, share: Share
+    config: ModelConfig,
+    weights: Mapping[str, Tensor],
+    precision: str,
+    share: Share,
+    stacks: Mapping[str, Stack],
 ) -> StepGraph:
     """From hidden states to logits, f32 ``[wanted, vocab]``."""
-    c, made = config, GraphWeights(Graph(f"{config.family.name}.head"), weights, config.family.name)
-    x = made.graph.input("hidden", [Dim("wanted", 1), c.hidden])
+    c, wanted, name = config, Dim("wanted", 1), config.family.name
+    made = GraphWeights(Graph(f"{name}.head"), weights, name, stacks, wanted)
+    x = made.graph.input("hidden", [wanted, c.hidden])
     name = "output" if "output.weight" in weights else "token_embd"
     # Errors here are errors of the logits, and few rows come here.
     logits = made.linear(
-        x, name, (c.vocab, c.hidden), rows=share.vocab, in_16_bits=precision == "q8"
-    )
+        x, name, (c.vocab, c.hidden), rows=share.vocab, in_16_bits=precision == "q8",
+        adapted="output",
+    )  # fmt: skip
     logits = logits * c.logit_scale
     if c.logit_softcap:
         logits = (logits * (1.0 / c.logit_softcap)).tanh() * c.logit_softcap
@@ -109,12 +120,13 @@ class _Layers(GraphWeights):
         cache: Cache,
         precision: str,
         share: Share,
+        stacks: Mapping[str, Stack],
     ) -> None:
-        super().__init__(Graph(config.family.name), weights, config.family.name)
+        rows = Dim("rows", 1)
+        super().__init__(Graph(config.family.name), weights, config.family.name, stacks, rows)
         self.share = share
         self.rounds = precision == "q8"
         self.config, self.cache, g = config, cache, self.graph
-        rows = Dim("rows", 1)
         self.ids, self.positions, self.sequence = (
             g.input(n, [rows], "i32") for n in ("ids", "positions", "sequence")
         )

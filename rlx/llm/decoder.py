@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +16,7 @@ from rlx.ir.builders import public
 from rlx.llm.builder import Cache, StepGraph, step_graphs
 from rlx.llm.config import ModelConfig
 from rlx.llm.engine import StepRows
+from rlx.llm.lora import merged, read_adapter, stacked
 from rlx.llm.pages import KvPagePool
 from rlx.llm.share import Share
 from rlx.llm.team import Team
@@ -42,6 +43,9 @@ class Decoder:
     ``page_size`` of them. ``progress`` forces the bar of loading on or off. One thread at a time
     may use it.
 
+    ``adapters`` are LoRA adapters by name, of which each sequence of a step may have one, by its
+    number from 1 on; those of ``merge`` are added to the weights (``rlx.llm.lora.read_adapter``).
+
     With ``mesh`` the ranks along its only axis, or along "model", have parts of the model, and take
     the same steps. All have the whole logits.
     """
@@ -60,6 +64,8 @@ class Decoder:
         page_size: int = 32,
         cache: str = "f16",
         max_rows: int = 512,
+        adapters: Mapping[str, str | Path] | None = None,
+        merge: Sequence[str | Path] = (),
         progress: bool | None = None,
         mesh: Mesh | None = None,
     ) -> None:
@@ -78,7 +84,14 @@ class Decoder:
         share = Share.whole(config)
         if self.team is not None:
             share = Share.of(config, weights, self.team.axis, self.team.rank)
-        layers, head = step_graphs(config, weights, self.cache, precision, share)
+        self.adapters = [*(adapters or {})]
+        read = [read_adapter(path, config, weights) for path in (adapters or {}).values()]
+        for path in merge:
+            weights = merged(weights, read_adapter(path, config, weights))
+        layers, head = step_graphs(config, weights, self.cache, precision, share, stacked(read))
+        self._adapted = tuple(
+            any(v.name == "adapter" for v in g.graph.inputs) for g in (layers, head)
+        )
         self._names = [f"{n}.{i}" for i in range(config.layers) for n in ("keys", "values")]
         width = len(share.kv_heads) * config.head_dim
         row = 2 * config.layers * width * self.cache.dtype.bytes
@@ -137,7 +150,10 @@ class Decoder:
             return np.empty((0, self.vocab), np.float32)
         if not np.array_equal(rows.wanted, np.arange(len(hidden))):
             hidden = hidden[rows.wanted]
-        return self.head.run({"hidden": hidden})[0]
+        feeds = {"hidden": hidden}
+        if self._adapted[1]:
+            feeds["adapter"] = _adapter_of(rows)[rows.wanted]
+        return self.head.run(feeds)[0]
 
     def _hidden(self, rows: StepRows) -> Array:
         table = self._table
@@ -147,6 +163,8 @@ class Decoder:
             "ids": rows.ids, "positions": rows.positions, "sequence": rows.sequence,
             "table": table,
         }  # fmt: skip
+        if self._adapted[0]:
+            feeds["adapter"] = _adapter_of(rows)
         return self._bound.run(feeds)[0]
 
     def warm_up(self, progress: bool | None = None) -> None:
@@ -160,6 +178,9 @@ class Decoder:
     def _check(self, rows: StepRows) -> None:
         """Refuse rows that the model or its cache has no place for."""
         cache = self.cache
+        most = max(rows.adapters)
+        if min(rows.adapters) < 0 or most > len(self.adapters):
+            raise ShapeError(f"adapters are from 0 to {len(self.adapters)}, found {most}")
         if len(rows.tables) > cache.sequences:
             raise ShapeError(
                 f"a step has {cache.sequences} sequences at most, found {len(rows.tables)}"
@@ -173,6 +194,11 @@ class Decoder:
             raise ShapeError(
                 f"position {int(rows.positions.max())} is beyond the context of {self.context}"
             )
+
+
+def _adapter_of(rows: StepRows) -> Array:
+    """The adapter of each row."""
+    return np.asarray(rows.adapters, np.int32)[rows.sequence]
 
 
 def _ready(session: Session, made: StepGraph, bar: Progress) -> CompiledGraph:

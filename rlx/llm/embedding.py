@@ -41,12 +41,14 @@ def pooling_of(path: str, file: GGUF | None) -> str | None:
     return said
 
 
-def embedded(decoder: Decoder, ids: Sequence[int], pages: Sequence[int], pooling: str) -> Array:
+def embedded(
+    decoder: Decoder, ids: Sequence[int], pages: Sequence[int], pooling: str, adapter: int = 0
+) -> Array:
     """The vector of a text, of length 1: f32 ``[hidden]``. Keys and values go into ``pages``."""
     total = found = np.zeros(decoder.config.hidden)
     for at in range(0, len(ids), decoder.max_rows):
         part = ids[at : at + decoder.max_rows]
-        states = decoder.hidden(StepRows.of([(part, at, pages)]))
+        states = decoder.hidden(StepRows.of([(part, at, pages)], adapters=[adapter]))
         total = total + states.sum(0, dtype=np.float64)
         found = states[-1].astype(np.float64)
     found = total if pooling == "mean" else found

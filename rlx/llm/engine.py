@@ -35,6 +35,7 @@ class StepRows:
 
     ``ids`` and ``positions`` are i32 ``[rows]``; ``sequence`` i32 ``[rows]`` says which of
     ``tables``, the pages of each sequence, a row's is; ``wanted`` are the rows that want logits.
+    ``adapters`` has the number of each sequence's adapter, 0 for none.
     """
 
     ids: Array
@@ -42,6 +43,7 @@ class StepRows:
     sequence: Array
     tables: Sequence[Sequence[int]]
     wanted: Array
+    adapters: Sequence[int]
 
     @staticmethod
     def of(
@@ -49,6 +51,7 @@ class StepRows:
         *,
         every: bool = False,
         wanting: Sequence[int] | None = None,
+        adapters: Sequence[int] | None = None,
     ) -> StepRows:
         """Rows of entries, each the tokens of a sequence, how many tokens stand before them, and
         the sequence's pages. The last token of each wants logits, or with ``every`` all, or as many
@@ -73,6 +76,7 @@ class StepRows:
             np.repeat(np.arange(len(found), dtype=np.int32), counts),
             [pages for _, _, pages in found],
             wanted.astype(np.int32),
+            [0] * len(found) if adapters is None else adapters,
         )
 
 

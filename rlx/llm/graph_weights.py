@@ -11,7 +11,10 @@ from rlx.errors import ModelError
 from rlx.frontends.gguf import Tensor
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
+from rlx.llm.lora import Stack
 from rlx.llm.weights import PLAIN, part_of
+from rlx.ops.movement.constant import Constant
+from rlx.ops.movement.movement import DimLike
 from rlx.ops.movement.rearrange import stack
 from rlx.ops.quant.rows import ROW_BLOCK, takes_rows
 from rlx.quant.scheme import BlockScheme
@@ -24,10 +27,22 @@ Array = np.ndarray[Any, Any]
 
 
 class GraphWeights:
-    """Params of a graph, made as they are asked for; ``family`` is what messages call the model."""
+    """Params of a graph, made as they are asked for; ``family`` is what messages call the model.
 
-    def __init__(self, graph: Graph, weights: Mapping[str, Tensor], family: str) -> None:
-        self.graph, self.weights, self.family = graph, weights, family
+    ``stacks`` are the adapters of matrices. Where there are any, ``adapter``, i32 ``[rows]``, says
+    which one a row has.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        weights: Mapping[str, Tensor],
+        family: str,
+        stacks: Mapping[str, Stack],
+        rows: DimLike,
+    ) -> None:
+        self.graph, self.weights, self.family, self.stacks = graph, weights, family, stacks
+        self.adapter = graph.input("adapter", [rows], "i32") if stacks else None
         self.params: dict[str, Array] = {}
         self.used: dict[str, Value] = {}
 
@@ -78,9 +93,11 @@ class GraphWeights:
         columns: range | None = None,
         total: Callable[[Value], Value] = lambda y: y,
         in_16_bits: bool = False,
+        adapted: str | None = None,
     ) -> Value:
-        """``x @ w.T``, and the bias if the file has one; of some rows of ``w``, or of the columns
-        that ``x`` has, and then the ``total`` of the product. Where a session rounds ``x`` to 8
+        """``x @ w.T``, what adapters of ``adapted`` (by default of the matrix) add to it, and the
+        bias if the file has one; of some rows of ``w``, or of the columns that ``x`` has, and then
+        the ``total`` of the product. Where a session rounds ``x`` to 8
         bits (``Precision.Q8``), what that leaves of it can be multiplied too (``in_16_bits``): as a
         second row, which takes no longer where memory is what is waited for."""
         dim, part = (0, rows) if columns is None else (1, columns)
@@ -91,10 +108,31 @@ class GraphWeights:
             y = stack([x, x - _in_8_bits(x)]).dequant_matmul(w, scheme).sum(axes=0)
         else:
             y = x.dequant_matmul(w, scheme)
-        y = total(y)
+        y = total(self._adapted(y, x, adapted or name, dim, part))
         if f"{name}.bias" in self.weights:
             y = y + self.vector(f"{name}.bias", shape[0], rows)
         return y
+
+    def _adapted(self, y: Value, x: Value, name: str, dim: int, part: range | None) -> Value:
+        """A product with what each row's adapter adds. Rows are multiplied by all adapters' first
+        matrices, and what is not of their own is 0 for the second: that reads more than each
+        row's own matrices, and takes a tenth of the time of a product by groups where there are
+        few adapters."""
+        own = self.stacks.get(name)
+        if own is None:
+            return y
+        assert self.adapter is not None
+        a, b = own.a, own.b
+        if part is not None and dim == 0:
+            b = b[part.start : part.stop]
+        elif part is not None:
+            a = np.ascontiguousarray(a[:, part.start : part.stop])
+        low, high = (
+            self.param(f"{name}.lora_{n}", w).cast(to=f32).transpose()
+            for n, w in (("a", a), ("b", b))
+        )
+        mine = self.adapter.reshape([x.shape[0], 1]).eq(Constant(own.owners).out)
+        return y + mine.where(x @ low, 0.0) @ high
 
 
 def _rounds(scheme: str) -> bool:

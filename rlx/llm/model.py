@@ -68,6 +68,11 @@ class LLM:
     smaller model with the same vocabulary, or an LLM, what that draws. A draft has at most
     ``draft_tokens``.
 
+    ``adapters`` are LoRA adapters by name, which answers ask for by ``adapter``: folders of PEFT,
+    or GGUF files of llama.cpp. Those of ``merge`` are added to the weights as they are loaded, and
+    all answers have them; matrices in blocks become f16 by that. ModelError for an adapter that
+    does not fit the model.
+
     A prompt is a text, a list of ids, or a conversation (a list of messages such as
     ``{"role": "user", "content": "Hello"}``), which the model's chat template makes a text. May be
     used by many threads; answers that are drawn at the same time share steps.
@@ -93,6 +98,8 @@ class LLM:
         cache: str = "f16",
         speculate: str | Path | LLM | None = None,
         draft_tokens: int = 4,
+        adapters: Mapping[str, str | Path] | None = None,
+        merge: str | Path | Sequence[str | Path] = (),
         progress: bool | None = None,
         mesh: Mesh | None = None,
     ) -> None:
@@ -103,7 +110,10 @@ class LLM:
             "device": device, "threads": threads, "precision": precision, "context": context,
             "tokens": tokens, "sequences": sequences, "cache": cache, "progress": progress,
         }  # fmt: skip
-        self.decoder: Decoder = made(self._file or self.path, mesh=mesh, **options)
+        self.decoder: Decoder = made(
+            self._file or self.path, mesh=mesh, adapters=adapters,
+            merge=[merge] if isinstance(merge, str | os.PathLike) else merge, **options,
+        )  # fmt: skip
         self.sampler = Sampler(self.decoder.vocab, device=device)
         self.batch = Batch(self.decoder, self.sampler.draw, sequences=sequences)
         self.lock = threading.RLock()
@@ -182,6 +192,14 @@ class LLM:
 
     # -- prompts ---------------------------------------------------------------------------
 
+    def _adapter(self, name: str | None) -> int:
+        """The number of an adapter; 0 for none."""
+        known = self.decoder.adapters
+        if name is not None and name not in known:
+            there = f"there are {', '.join(known)}" if known else "the model was loaded with none"
+            raise GraphError(f"there is no adapter {name!r}; {there}")
+        return 0 if name is None else 1 + known.index(name)
+
     def ids(self, prompt: Prompt, **template: Any) -> list[int]:
         """The ids of a prompt; ``template`` are values for the chat template, such as ``tools``.
 
@@ -217,6 +235,7 @@ class LLM:
         template: Mapping[str, Any] | None = None,
         speculate: str | None = None,
         draft_tokens: int | None = None,
+        adapter: str | None = None,
         **sampling: Any,
     ) -> Answer:
         """An answer of which nothing is drawn yet, for ``follow``.
@@ -226,8 +245,8 @@ class LLM:
         JSON), ``regex`` or ``grammar`` (in Lark's form) is what it must meet. ``template`` are
         values for the chat template. ``speculate`` is "lookup" or "draft", by the model that was
         loaded for it, and ``draft_tokens`` the most of a draft, 0 for none; by default both are as
-        the model was loaded. ``sampling`` are the fields of ``SamplingParams``; by default the
-        likeliest token is taken.
+        the model was loaded. ``adapter`` is the name of one. ``sampling`` are the fields of
+        ``SamplingParams``; by default the likeliest token is taken.
         """
         ids = self.ids(prompt, **(template or {}))
         params = sampling_of(sampling, self.vocab)
@@ -251,7 +270,7 @@ class LLM:
             ids, params, most=most, text=text, matcher=self._matcher(limits),
             ends=self.tokenizer.eos_ids if self.has_tokenizer and not ignore_eos else frozenset(),
             seed=self._new_seed() if params.seed is None else params.seed,
-            drafter=drafter, draft_tokens=drafted,
+            drafter=drafter, draft_tokens=drafted, adapter=self._adapter(adapter),
         )  # fmt: skip
 
     def _new_seed(self) -> int:
@@ -347,28 +366,34 @@ class LLM:
 
     # -- numbers ---------------------------------------------------------------------------
 
-    def logits(self, ids: Prompt) -> Array:
+    def logits(self, ids: Prompt, *, adapter: str | None = None) -> Array:
         """The logits behind every token of a prompt: f32 ``[tokens, vocab]``.
 
         Raises ShapeError for a prompt without tokens, or one that has no room in the context or in
         the cache; DTypeError for what is no prompt, GraphError for an id that the model does not
         have.
         """
-        found, decoder, at = self._fitting(ids), self.decoder, 0
+        found, decoder, at, own = self._fitting(ids), self.decoder, 0, [self._adapter(adapter)]
         out = np.empty((len(found), self.vocab), np.float32)
         with self.lock:
             table = self._pages(len(found))
             try:
                 while at < len(found):
                     part = found[at : at + decoder.max_rows]
-                    rows = StepRows.of([(part, at, table.pages)], every=True)
+                    rows = StepRows.of([(part, at, table.pages)], every=True, adapters=own)
                     out[at : at + len(part)] = decoder.step(rows)
                     at += len(part)
             finally:
                 table.release(decoder.pool)
         return out
 
-    def embed(self, prompts: Prompt | Sequence[Prompt], *, pooling: str | None = None) -> Array:
+    def embed(
+        self,
+        prompts: Prompt | Sequence[Prompt],
+        *,
+        pooling: str | None = None,
+        adapter: str | None = None,
+    ) -> Array:
         """The vectors of prompts, each of length 1: f32 ``[prompts, hidden]``.
 
         ``pooling`` makes one vector of the states of a text's tokens: their "mean", or the "last";
@@ -383,13 +408,13 @@ class LLM:
             )
         if how not in POOLINGS:
             raise GraphError(f"pooling is one of {', '.join(POOLINGS)}, found {how!r}")
-        texts = [self._fitting(prompt) for prompt in several(prompts)]
+        texts, own = [self._fitting(prompt) for prompt in several(prompts)], self._adapter(adapter)
         out = np.empty((len(texts), self.decoder.config.hidden), np.float32)
         with self.lock:
             for n, ids in enumerate(texts):
                 table = self._pages(len(ids))
                 try:
-                    out[n] = embedded(self.decoder, ids, table.pages, how)
+                    out[n] = embedded(self.decoder, ids, table.pages, how, own)
                 finally:
                     table.release(self.decoder.pool)
         return out

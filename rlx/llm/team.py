@@ -104,14 +104,16 @@ class Team:
 def _words_of(rows: StepRows) -> Array:
     """The numbers of a step, with their counts before them."""
     tables = [np.asarray(t, np.int32) for t in rows.tables]
-    parts = [rows.ids, rows.positions, rows.sequence, rows.wanted, *tables]
+    adapters = np.asarray(rows.adapters, np.int32)
+    parts = [rows.ids, rows.positions, rows.sequence, rows.wanted, adapters, *tables]
     counts = np.array([len(tables), *map(len, parts)], np.int32)
     return np.concatenate([counts, *(p.astype(np.int32, copy=False) for p in parts)])
 
 
 def _rows_of(words: Array) -> StepRows:
     """What ``_words_of`` wrote."""
-    count = 4 + int(words[0])
+    count = 5 + int(words[0])
     ends = np.cumsum(words[1 : 1 + count])[:-1]
-    ids, positions, sequence, wanted, *tables = np.split(words[1 + count :], ends)
-    return StepRows(ids, positions, sequence, [t.tolist() for t in tables], wanted)
+    ids, positions, sequence, wanted, adapters, *tables = np.split(words[1 + count :], ends)
+    pages = [t.tolist() for t in tables]
+    return StepRows(ids, positions, sequence, pages, wanted, adapters.tolist())

@@ -22,7 +22,7 @@ from rlx.quant.scheme import BlockScheme
 from rlx.quant.table import scheme_named
 from rlx.types import dtype
 
-__all__ = ["PLAIN", "block_of", "from_gguf", "from_hf", "names_of_hf", "part_of"]
+__all__ = ["PLAIN", "block_of", "from_gguf", "from_hf", "halves", "names_of_hf", "part_of"]
 
 Array = np.ndarray[Any, Any]
 Weights = dict[str, Tensor]
@@ -83,11 +83,11 @@ def from_gguf(file: GGUF, config: ModelConfig) -> Weights:
         for name, tensor in found.items():
             for part, heads in (("attn_q", config.heads), ("attn_k", config.kv_heads)):
                 if re.fullmatch(rf"blk\.\d+\.{part}\.(weight|bias)", name):
-                    found[name] = _halves(tensor, heads)
+                    found[name] = halves(tensor, heads)
     return _apart(found, config)
 
 
-def _halves(tensor: Tensor, heads: int) -> Tensor:
+def halves(tensor: Tensor, heads: int) -> Tensor:
     """Rows in the order of rotary pairs that lie half a head apart, from pairs side by side."""
     data = _by_rows(tensor)
     rows = data.reshape(heads, -1, 2, data.shape[-1]).swapaxes(1, 2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +21,7 @@ __all__ = [
     "answer_options", "load", "refuse_language_options", "show",
 ]  # fmt: skip
 
-MODEL_OPTIONS = ("context", "cache", "draft_tokens", "draft", "lookup")
+MODEL_OPTIONS = ("context", "cache", "draft_tokens", "draft", "lookup", "lora")
 ANSWER_OPTIONS = ("max_new_tokens", "temperature", "top_k", "top_p", "min_p", "seed", "stop")
 
 
@@ -28,6 +29,8 @@ def add_model_options(p: argparse._ActionsContainer) -> None:
     """How a model is loaded, beside the options of a session."""
     p.add_argument("--context", type=int, help="the most tokens of a prompt and its answer")
     p.add_argument("--cache", help="the type of keys and values: f16 (the default), bf16, f32")
+    p.add_argument("--lora", action="append", metavar="[NAME=]PATH",
+                   help="an adapter: a folder of PEFT, or a GGUF file")  # fmt: skip
     add_speculation(p)
 
 
@@ -53,8 +56,25 @@ def add_answer_options(p: argparse._ActionsContainer) -> None:
 
 
 def answer_options(args: argparse.Namespace) -> dict[str, Any]:
-    """Those of ``LLM.answer`` that were given."""
-    return {name: value for name in ANSWER_OPTIONS if (value := getattr(args, name)) is not None}
+    """Those of ``LLM.answer`` that were given. RlxError for several adapters."""
+    given = {name: value for name in ANSWER_OPTIONS if (value := getattr(args, name)) is not None}
+    adapters = _adapters(args)
+    if len(adapters) > 1:
+        raise RlxError(f"an answer has one adapter; --lora was given {len(adapters)} times")
+    return {**given, **({"adapter": next(iter(adapters))} if adapters else {})}
+
+
+def _adapters(args: argparse.Namespace) -> dict[str, str]:
+    """The adapters of a command line by name, which is that of the file where none is said."""
+    found: dict[str, str] = {}
+    for said in args.lora or ():
+        name, _, path = said.partition("=")
+        if not path or os.path.exists(said):
+            name, path = os.path.basename(os.path.normpath(said)).removesuffix(".gguf"), said
+        if name in found:
+            raise RlxError(f"two adapters are called {name!r}; give --lora NAME=PATH")
+        found[name] = path
+    return found
 
 
 def refuse_language_options(path: str, args: argparse.Namespace) -> None:
@@ -88,7 +108,7 @@ def load(args: argparse.Namespace, **options: Any) -> LLM:
         raise RlxError(f"{args.model} is no language model: expected a GGUF file or a folder")
     names = ("precision", "context", "cache", "draft_tokens")
     given = {n: v for n in names if (v := getattr(args, n)) is not None}
-    given["speculate"] = args.draft or args.lookup
+    given |= {"speculate": args.draft or args.lookup, "adapters": _adapters(args)}
     device = args.device or default_device()
     return LLM(args.model, device=device, threads=args.threads, **given, **options)
 

@@ -24,10 +24,11 @@ import uvicorn
 from starlette.testclient import TestClient
 
 import rlx
-from rlx.errors import DeviceLostError, ShapeError
+from rlx.errors import DeviceLostError, GraphError, ShapeError
 from rlx.llm.pages import KvBlockTable
 from rlx.llm.server import make_app
 from support.tiny_llm import write_talker
+from support.tiny_lora import write_adapter
 
 KEY = "a key"
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
@@ -89,13 +90,20 @@ def until(done: Any) -> None:
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     folder = write_talker(tmp_path_factory.mktemp("talker"))
-    found = Served(rlx.LLM(folder, threads=1, context=192, tokens=1024, sequences=8))
+    shapes = {"model.layers.1.mlp.down_proj.weight": [32, 48], "model.embed_tokens.weight": [1, 1]}
+    mine = write_adapter(folder / "mine", "layer", shapes, lora_alpha=64)
+    found = Served(
+        rlx.LLM(folder, threads=1, context=192, tokens=1024, sequences=8, adapters={"mine": mine})
+    )
     yield found
     found.stop()
 
 
 def test_models(served: Served) -> None:
-    assert [m.id for m in served.client.models.list()] == ["talker"]
+    own, mine = served.client.models.list()
+    assert (own.id, own.model_dump()["parent"]) == ("talker", None)
+    assert (mine.id, mine.model_dump()["parent"]) == ("mine", "talker")
+    assert served.client.models.retrieve("mine") == mine
     assert served.client.models.retrieve("talker").owned_by == "rlx"
     with pytest.raises(openai.NotFoundError, match="there is no model 'x'"):
         served.client.models.retrieve("x")
@@ -155,6 +163,21 @@ def test_completions_of_several_prompts(served: Served) -> None:
         model="talker", prompt=ids, max_tokens=5, temperature=0
     )
     assert again.choices[0].text == own[0]
+
+
+def test_adapters_are_models(served: Served) -> None:
+    given: dict[str, Any] = {"prompt": "Hello", "temperature": 0, "max_tokens": 12}
+    plain = served.client.completions.create(model="talker", **given)
+    found = served.client.completions.create(model="mine", **given)
+    assert (plain.model, found.model) == ("talker", "mine")
+    wanted = served.llm.generate("Hello", max_new_tokens=12, adapter="mine")[0].text
+    assert found.choices[0].text == wanted != plain.choices[0].text
+    chat = served.client.chat.completions.create(model="mine", messages=HELLO, max_tokens=3)
+    assert chat.model == "mine"
+    status, body = served.ask("/v1/completions", {"prompt": "x", "model": "your"})
+    assert status == 404 and "there is 'talker', 'mine'" in body["error"]["message"]
+    with pytest.raises(GraphError, match="the model and one of its adapters are called 'mine'"):
+        make_app(served.llm, model="mine")
 
 
 def test_speculation(served: Served) -> None:
@@ -496,7 +519,7 @@ def test_texts_of_a_client_that_left_are_not_embedded(
 ) -> None:
     calls: list[int] = []
 
-    def slow(ids: Any) -> Any:
+    def slow(ids: Any, adapter: str | None) -> Any:
         calls.append(1)
         time.sleep(0.02)
         return np.zeros((1, 32), np.float32)

@@ -78,18 +78,19 @@ class Trace:
     def run(self, e: Entry) -> None:
         """What an engine does with an entry."""
         tokens = [*self.schedule.running[e.name].tokens, *e.tokens[len(e.tokens) - e.drafted :]]
-        size = self.schedule.pool.tokens_per_page
+        size, adapter = self.schedule.pool.tokens_per_page, self.schedule.running[e.name].adapter
         found = self.found.setdefault(e.name, {})
         for at in range(e.cached):
             found.setdefault(at, True)
             held = self.memory.get((e.pages[at // size], at % size))
-            assert held == hash(tuple(tokens[: at + 1])), "a page holds another text"
+            assert held == hash((adapter, *tokens[: at + 1])), "a page holds another text"
         for at in range(e.cached, e.cached + len(e.tokens)):
             page = e.pages[at // size]
             assert self.schedule.pool.holders(page) == 1, "a page that others hold is written"
             found.setdefault(at, False)
-            self.memory[page, at % size] = hash(tuple(tokens[: at + 1]))
+            self.memory[page, at % size] = hash((adapter, *tokens[: at + 1]))
         assert e.tokens == tuple(tokens[e.cached : e.cached + len(e.tokens)])
+        assert e.adapter == adapter
         assert e.last == (e.cached + len(e.tokens) == len(tokens))
 
     def check_step(self, entries: list[Entry]) -> None:
@@ -114,7 +115,7 @@ class Trace:
         users = Counter[int]()
         for r in s.running.values():
             node = r.node
-            while node:
+            while node > 0:
                 users[node] += 1
                 node = s.prefix.nodes[node].parent
         assert all(n.users == users[k] for k, n in s.prefix.nodes.items())
@@ -154,7 +155,8 @@ def run_trace(seed: int) -> Trace:
                 prompt = [*prompt[:-1], rng.randrange(3)]
             trace.wanted[name] = rng.randint(1, max(1, context - len(prompt)))
             longest = min(len(prompt) + trace.wanted[name], context)
-            submit(trace.schedule, name, prompt, longest, rng.choice("ab"))
+            adapter = rng.choice([0, 0, 1, 2])
+            submit(trace.schedule, name, prompt, longest, rng.choice("ab"), adapter)
         everyone = [*trace.schedule.running, *trace.schedule.waiting]
         if everyone and rng.random() < 0.05:
             assert cancel(trace.schedule, rng.choice(everyone))

@@ -18,6 +18,7 @@ pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
 import rlx
 from rlx.tools.cli import main
 from support.tiny_llm import write_talker
+from support.tiny_lora import write_adapter
 
 FEW = ["-n", "12", "--temperature", "1", "--seed", "3", "--threads", "1"]
 
@@ -74,6 +75,31 @@ def test_speculation(
     out, err = capsys.readouterr()
     assert out == f"{llm.generate(text, max_new_tokens=12)[0].text}\n"
     assert re.search(r"\d+ of \d+ drafted were right", err)
+
+
+@pytest.fixture(scope="module")
+def adapter(folder: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """An adapter of the second layer's down_proj, with an effect that is seen."""
+    shapes = {"model.layers.1.mlp.down_proj.weight": [32, 48], "model.embed_tokens.weight": [1, 1]}
+    return str(write_adapter(tmp_path_factory.mktemp("a") / "mine", "layer", shapes, lora_alpha=64))
+
+
+def test_an_adapter(
+    folder: str, adapter: str, llm: rlx.LLM, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = rlx.LLM(folder, threads=1, adapters={"x": adapter})
+    wanted = own.generate("Once", adapter="x", **OPTIONS)[0].text
+    assert wanted != llm.generate("Once", **OPTIONS)[0].text
+    for said in (adapter, f"x={adapter}"):
+        assert main(["run", folder, "-p", "Once", *FEW, "--lora", said]) == 0
+        assert capsys.readouterr().out == f"{wanted}\n"
+    for two, says in (
+        (["a=x", "b=x"], "an answer has one adapter; --lora was given 2 times"),
+        (["a=x", "a=y"], "two adapters are called 'a'; give --lora NAME=PATH"),
+    ):
+        words = [word for said in two for word in ("--lora", said.replace("x", adapter))]
+        assert main(["run", folder, "-p", "Once", *words]) == 1
+        assert says in capsys.readouterr().err
 
 
 WRONG = {

@@ -58,7 +58,7 @@ class Batch:
         alike. ShapeError if there is no room for it."""
         name = next(self._names)
         longest = len(answer.prompt) + answer.most
-        submit(self.schedule, name, answer.prompt, longest, client)
+        submit(self.schedule, name, answer.prompt, longest, client, answer.adapter)
         self._answers[name] = answer
         return name
 
@@ -78,6 +78,7 @@ class Batch:
         rows = StepRows.of(
             [(e.tokens, e.cached, e.pages) for e in entries],
             wanting=[1 + e.drafted if e.last else 0 for e in entries],
+            adapters=[e.adapter for e in entries],
         )
         logits = self.engine.step(rows)
         asked = [self._answers[e.name].rows(_draft(e)) for e in entries if e.last]

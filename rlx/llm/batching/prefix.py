@@ -16,7 +16,8 @@ from rlx.llm.pages import KvPagePool
 __all__ = ["ROOT", "Node", "PrefixCache"]
 
 ROOT = 0
-"""The node before the first page."""
+"""The node before the first page. Texts of adapters, which have other keys and values for the same
+tokens, have roots of their own, of lower numbers."""
 
 
 @record
@@ -44,11 +45,11 @@ class PrefixCache:
         self._next, self._clock = ROOT + 1, 0
         self._oldest: list[tuple[int, int]] = []
 
-    def match(self, tokens: Sequence[int], most: int) -> tuple[int, list[int]]:
+    def match(self, tokens: Sequence[int], most: int, root: int = ROOT) -> tuple[int, list[int]]:
         """The node and the pages of the longest beginning that is here, of at most ``most`` tokens.
         The caller is one more holder and user of each; it calls ``release`` with the node once."""
         size = self.pool.tokens_per_page
-        node, pages = ROOT, list[int]()
+        node, pages = root, list[int]()
         self.lookups += most // size
         for at in range(0, most - size + 1, size):
             below = self._numbers.get((node, tuple(tokens[at : at + size])))
@@ -71,7 +72,7 @@ class PrefixCache:
         number, self._next = self._next, self._next + 1
         self._numbers[key] = number
         self.nodes[number] = Node(parent, key[1], page, users=1, used=self._tick())
-        if parent != ROOT:
+        if parent > ROOT:
             self.nodes[parent].children += 1
         self.pool.share(page)
         return number, page
@@ -80,7 +81,7 @@ class PrefixCache:
         """A sequence whose last node this is uses the path to it no more. It frees its pages
         itself."""
         now = self._tick()
-        while node != ROOT:
+        while node > ROOT:
             found = self.nodes[node]
             found.users -= 1
             found.used = now
@@ -101,7 +102,7 @@ class PrefixCache:
             self.pool.free(node.page)
             self.idle -= 1
             freed += 1
-            if node.parent != ROOT:
+            if node.parent > ROOT:
                 above = self.nodes[node.parent]
                 above.children -= 1
                 if not above.users and not above.children:

@@ -52,7 +52,8 @@ class Limits:
 @record
 class Running:
     """A sequence: its tokens, those of the prompt first, of which ``cached`` have keys and values
-    in its ``pages``; ``node`` is the last of its pages that the prefix cache knows. ``reached`` is
+    in its ``pages``; ``node`` is the last of its pages that the prefix cache knows, which keeps the
+    pages of each ``adapter`` apart. ``reached`` is
     the most that ``cached`` has been, and ``hit`` how many of these others alone computed: pages
     that it gave back and finds again are its own."""
 
@@ -69,6 +70,7 @@ class Running:
     served: int = -1
     reached: int = 0
     hit: int = 0
+    adapter: int = 0
 
     @property
     def missing(self) -> int:
@@ -88,6 +90,7 @@ class Entry:
     pages: tuple[int, ...]
     last: bool
     drafted: int = 0
+    adapter: int = 0
 
 
 @record
@@ -111,10 +114,15 @@ class Schedule:
 
 
 def submit(
-    schedule: Schedule, name: int, prompt: Sequence[int], longest: int, client: str = ""
+    schedule: Schedule,
+    name: int,
+    prompt: Sequence[int],
+    longest: int,
+    client: str = "",
+    adapter: int = 0,
 ) -> None:
-    """Let a sequence wait. It may grow to ``longest`` tokens; ShapeError if that is beyond the
-    context or all pages."""
+    """Let a sequence wait, with the adapter of a number, 0 for none. It may grow to ``longest``
+    tokens; ShapeError if that is beyond the context or all pages."""
     pool, limits = schedule.pool, schedule.limits
     if not prompt:
         raise ShapeError("a prompt has one token or more")
@@ -135,7 +143,7 @@ def submit(
         schedule.served[client] = max(own, least)
     schedule.clock += 1
     schedule.waiting[name] = Running(
-        name, list(prompt), len(prompt), client, arrival=schedule.clock
+        name, list(prompt), len(prompt), client, arrival=schedule.clock, adapter=adapter
     )
 
 
@@ -268,13 +276,13 @@ def _give_back(schedule: Schedule, s: Running) -> None:
     schedule.prefix.release(s.node)
     for page in reversed(s.pages):
         schedule.pool.free(page)
-    s.pages, s.cached, s.node, s.known, s.admitted = [], 0, ROOT, 0, -1
+    s.pages, s.cached, s.node, s.known, s.admitted = [], 0, ROOT - s.adapter, 0, -1
 
 
 def _admit(schedule: Schedule, s: Running) -> bool:
     """Let a sequence in, with the pages of its beginning that are known; not if what is left of its
     tokens has no room beside the others."""
-    node, pages = schedule.prefix.match(s.tokens, len(s.tokens) - 1)
+    node, pages = schedule.prefix.match(s.tokens, len(s.tokens) - 1, ROOT - s.adapter)
     size = schedule.pool.tokens_per_page
     s.node, s.pages, s.known = node, pages, len(pages)
     s.cached = len(pages) * size
@@ -325,4 +333,4 @@ def _entry(schedule: Schedule, s: Running, count: int, draft: Sequence[int]) -> 
     s.served = schedule.clock
     tokens = (*s.tokens[s.cached : s.cached + count], *draft)
     last = s.cached + count == len(s.tokens)
-    return Entry(s.name, tokens, s.cached, tuple(s.pages), last, len(draft))
+    return Entry(s.name, tokens, s.cached, tuple(s.pages), last, len(draft), s.adapter)

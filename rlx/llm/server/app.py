@@ -54,8 +54,13 @@ def make_app(
     """The server of a model as an ASGI application. ``model`` is its name in the API.
 
     Whoever asks needs ``api_key``, if there is one, and a Host header of ``hosts``, if they are
-    given. At most ``max_requests`` are served at a time, of ``max_body`` bytes.
+    given. At most ``max_requests`` are served at a time, of ``max_body`` bytes. GraphError for an
+    adapter that is called as the model is.
     """
+    if model in llm.decoder.adapters:
+        raise GraphError(
+            f"the model and one of its adapters are called {model!r}; give another name"
+        )
     return _Server(llm, model, api_key, hosts, max_requests, max_body).app
 
 
@@ -147,20 +152,21 @@ class _Server:
         )
 
     async def models(self, request: Request) -> Response:
-        """The one model that there is."""
-        return JSONResponse({"object": "list", "data": [self._model()]})
+        """The model, and its adapters, which are asked for as models."""
+        names = (self.model, *self.llm.decoder.adapters)
+        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
 
     async def one_model(self, request: Request) -> Response:
         """A model by its name."""
         asked = request.path_params["model"]
-        if asked != self.model:
+        if asked not in (self.model, *self.llm.decoder.adapters):
             raise ApiError(f"there is no model {asked!r}", status=404, code="model_not_found")
-        return JSONResponse(self._model())
+        return JSONResponse(self._model(asked))
 
-    def _model(self) -> dict[str, Any]:
+    def _model(self, name: str) -> dict[str, Any]:
         return {
-            "id": self.model, "object": "model", "created": self.started, "owned_by": "rlx",
-            "max_model_len": self.llm.context,
+            "id": name, "object": "model", "created": self.started, "owned_by": "rlx",
+            "max_model_len": self.llm.context, "parent": None if name == self.model else self.model,
         }  # fmt: skip
 
     async def completions(self, request: Request) -> Response:
@@ -175,18 +181,21 @@ class _Server:
         """Vectors of texts."""
         body = await self._body(request)
         with self._admitted():
-            texts, packed = await asyncio.to_thread(requests.embedding, self.llm, body, self.model)
-            vectors = await _unless_gone(request.receive, self._vectors(texts))
+            texts, packed, adapter = await asyncio.to_thread(
+                requests.embedding, self.llm, body, self.model
+            )
+            vectors = await _unless_gone(request.receive, self._vectors(texts, adapter))
         if vectors is None:
             self.metrics.cancelled += 1
             return Response(status_code=499)
         count = sum(map(len, texts))
-        return JSONResponse(embeddings(vectors, self.model, count, packed=packed))
+        return JSONResponse(embeddings(vectors, adapter or self.model, count, packed=packed))
 
-    async def _vectors(self, texts: Sequence[Sequence[int]]) -> list[Any]:
+    async def _vectors(self, texts: Sequence[Sequence[int]], adapter: str | None) -> list[Any]:
         """The vectors of texts, each between two steps."""
         return [
-            await self.worker.call(lambda ids=list(ids): self.llm.embed([ids])[0]) for ids in texts
+            await self.worker.call(lambda ids=list(ids): self.llm.embed([ids], adapter=adapter)[0])
+            for ids in texts
         ]
 
     @contextmanager
@@ -211,7 +220,7 @@ class _Server:
         body = await self._body(request)
         with self._admitted():
             asked = await asyncio.to_thread(read, self.llm, body, self.model)
-            replies = Replies(asked, self.model, self.llm.tokenizer, chat=chat)
+            replies = Replies(asked, self.llm.tokenizer, chat=chat)
             client = asked.client or (request.client.host if request.client else "")
             events = self._events(Job(asked.answers, client))
             if asked.stream:

@@ -19,12 +19,12 @@ __all__ = ["Replies", "embeddings"]
 class Replies:
     """The bodies of one reply: of a chat, or of completions."""
 
-    def __init__(self, asked: Asked, model: str, tokenizer: Tokenizer, *, chat: bool) -> None:
+    def __init__(self, asked: Asked, tokenizer: Tokenizer, *, chat: bool) -> None:
         self.asked, self.tokenizer, self.chat = asked, tokenizer, chat
         kind = "chat.completion" if chat else "text_completion"
         self._head = {
             "id": f"{'chatcmpl' if chat else 'cmpl'}-{secrets.token_hex(12)}", "object": kind,
-            "created": int(time.time()), "model": model,
+            "created": int(time.time()), "model": asked.model,
         }  # fmt: skip
         self._offsets = [0] * len(asked.answers)
 

@@ -42,23 +42,22 @@ class Asked:
     stream: bool
     usage: bool
     logprobs: int | None
+    model: str
 
 
 def completion(llm: LLM, body: Any, model: str) -> Asked:
     """A request for completions."""
     f = Fields(body, _COMPLETION)
-    _model(f, model)
     f.refuse("echo", "suffix")
     logprobs = f.count("logprobs", 0, TOP_LOGPROBS)
     options = _options(f, llm)
     options["max_new_tokens"] = f.count("max_tokens", default=16)
-    return _asked(llm, f, _texts(f, "prompt"), options, logprobs)
+    return _asked(llm, f, model, _texts(f, "prompt"), options, logprobs)
 
 
 def chat(llm: LLM, body: Any, model: str) -> Asked:
     """A request for chat completions."""
     f = Fields(body, _CHAT)
-    _model(f, model)
     f.refuse("tools", "functions", "function_call", "audio", "prediction", "web_search_options")
     f.refuse("tool_choice", but=(None, "none", "auto"))
     f.refuse("modalities", but=(None, ["text"]))
@@ -75,14 +74,14 @@ def chat(llm: LLM, body: Any, model: str) -> Asked:
     if not isinstance(messages, list) or not messages:
         raise ApiError("messages is a list of one message or more", param="messages")
     conversation = [_message(m, n) for n, m in enumerate(messages)]
-    return _asked(llm, f, [conversation], options, logprobs)
+    return _asked(llm, f, model, [conversation], options, logprobs)
 
 
-def embedding(llm: LLM, body: Any, model: str) -> tuple[list[list[int]], bool]:
-    """A request for embeddings: the ids of its texts, and whether their vectors are asked for in
-    base64."""
+def embedding(llm: LLM, body: Any, model: str) -> tuple[list[list[int]], bool, str | None]:
+    """A request for embeddings: the ids of its texts, whether their vectors are asked for in
+    base64, and the adapter."""
     f = Fields(body, _EMBEDDING)
-    _model(f, model)
+    adapter = _adapter(llm, f, model)
     f.refuse("dimensions")
     form = f.text("encoding_format", "float")
     if form not in ("float", "base64"):
@@ -90,19 +89,24 @@ def embedding(llm: LLM, body: Any, model: str) -> tuple[list[list[int]], bool]:
     texts = _texts(f, "input")
     if len(texts) > MOST_TEXTS:
         raise ApiError(f"a request has {MOST_TEXTS} texts at most", param="input")
-    return [llm.ids(t) for t in texts], form == "base64"
+    return [llm.ids(t) for t in texts], form == "base64", adapter
 
 
 # -- parts ---------------------------------------------------------------------------------
 
 
-def _model(f: Fields, model: str) -> None:
+def _adapter(llm: LLM, f: Fields, model: str) -> str | None:
+    """The adapter whose name a request has for the model's."""
     asked = f.text("model", model)
-    if asked != model:
+    if asked == model:
+        return None
+    if asked not in llm.decoder.adapters:
+        there = ", ".join(map(repr, (model, *llm.decoder.adapters)))
         raise ApiError(
-            f"the model {asked!r} is not served here; there is {model!r}", status=404,
+            f"the model {asked!r} is not served here; there is {there}", status=404,
             param="model", code="model_not_found",
         )  # fmt: skip
+    return asked
 
 
 def _texts(f: Fields, name: str) -> list[Any]:
@@ -184,8 +188,14 @@ def _message(message: Any, n: int) -> dict[str, Any]:
 
 
 def _asked(
-    llm: LLM, f: Fields, prompts: list[Any], options: dict[str, Any], logprobs: int | None
+    llm: LLM,
+    f: Fields,
+    model: str,
+    prompts: list[Any],
+    options: dict[str, Any],
+    logprobs: int | None,
 ) -> Asked:
+    options["adapter"] = _adapter(llm, f, model)
     choices = f.count("n", 1, MOST_CHOICES, 1)
     if f.count("best_of", default=choices) != choices:
         raise ApiError("best_of is not supported, but for n", param="best_of", code="unsupported")
@@ -199,4 +209,7 @@ def _asked(
             answers.append(llm.answer(prompt, top_logprobs=logprobs or 0, **own, **options))
     usage = (f.mapping("stream_options") or {}).get("include_usage") is True
     client = f.text("user", "")
-    return Asked(tuple(answers), choices, client, f.flag("stream"), usage, logprobs)
+    return Asked(
+        tuple(answers), choices, client, f.flag("stream"), usage, logprobs,
+        options["adapter"] or model,
+    )  # fmt: skip
