@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -97,4 +98,24 @@ def test_strided(axis: int) -> None:
     for perm in ([2, 1, 0], [1, 0, 2], [0, 2, 1], [2, 0, 1]):
         want = expected(x.transpose(perm), axis, least=False, last=False)
         got = found(x, axis, "i32", least=False, last=False, perm=perm)
+        np.testing.assert_array_equal(got, want)
+
+
+@pytest.mark.parametrize("axis", [0, 1])
+def test_rows_whose_elements_lie_apart(axis: int) -> None:
+    """One column of a matrix, every third element of a row, and a row that is one element."""
+    x = numbers((9, 31), "i32")
+    views: dict[str, Callable[[Any], Any]] = {
+        "column": lambda v: v[:, 4:5],
+        "steps": lambda v: v[2:3, ::3],
+        "both": lambda v: v[::2, 1::3],
+        "spread": lambda v: v[:, 4:5].expand((9, 6)) if isinstance(v, rlx.Value) else v,
+    }
+    g = rlx.Graph("views")
+    v = g.input("x", x.shape, "i32")
+    g.set_outputs([view(v).argmax(axis=axis) for view in views.values()])
+    compiled = rlx.Session("cpu").compile(g)
+    wanted = [np.argmax(view(x), axis) for name, view in views.items() if name != "spread"]
+    wanted.append(np.argmax(np.broadcast_to(x[:, 4:5], (9, 6)), axis))
+    for got, want in zip(compiled.run_slots(x), wanted, strict=True):
         np.testing.assert_array_equal(got, want)

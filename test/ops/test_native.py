@@ -3,8 +3,9 @@
 The interpreter is the oracle; its references have oracles of their own in ``test_oracles``. One
 graph holds the samples of an op, so that its kernels are compiled together. By families every
 sample comes up with each kind of element type, and every type; the common way, which
-``kernels/test_common`` tries on every type, every sample. ``RLX_TEST_TYPES`` names the element
-types, where some will do.
+``kernels/test_common`` tries on every type, every sample. Operands are inputs, or views of larger
+ones: those of the common way always, as it has strides for all. ``RLX_TEST_TYPES`` names the
+element types, where some will do.
 """
 
 from __future__ import annotations
@@ -33,17 +34,19 @@ def wanted(case: Case) -> bool:
 
 FACTS: dict[str, Callable[[Case], Iterable[Hashable]]] = {
     "native": lambda c: [(c.number, kind_of(c)), c.dtype],
-    "common": lambda c: [c.number],
+    "native-views": lambda c: [c.number],
+    "common-views": lambda c: [c.number],
 }
 
 
-@pytest.mark.parametrize("dispatch", FACTS)
+@pytest.mark.parametrize("way", FACTS)
 @pytest.mark.parametrize("op", op_classes(), ids=lambda op: op.name)
-def test_compiled_op_agrees_with_the_interpreter(op: type[Op], dispatch: str) -> None:
-    chosen = covering(filter(wanted, cases_of(op)), FACTS[dispatch])
+def test_compiled_op_agrees_with_the_interpreter(op: type[Op], way: str) -> None:
+    chosen = covering(filter(wanted, cases_of(op)), FACTS[way])
     if not chosen:
         pytest.skip(f"{op.name} takes none of {', '.join(TYPES)}")
-    made = OpGraph.of_cases(op.name, chosen)
+    dispatch, _, views = way.partition("-")
+    made = OpGraph.of_cases(op.name, chosen, views=bool(views))
     g, feeds, owners = made.graph, made.feeds(), made.owners
     compiled = rlx.Session("cpu").compile(g, dispatch=dispatch)
     found = compiled.run(feeds)

@@ -10,7 +10,7 @@ import numpy as np
 
 import rlx
 from rlx.ir.op import Op
-from rlx.types import DType, dtype
+from rlx.types import DType, TensorType, dtype
 from support.samples import Case, additive_mask, cases_of
 
 __all__ = ["OpGraph", "unsaid"]
@@ -69,21 +69,30 @@ class OpGraph:
     graph: rlx.Graph
     cases: tuple[Case, ...]
     owners: tuple[Case, ...]
+    views: bool = False
 
     @staticmethod
-    def of(op: type[Op], fits: Callable[[Case], bool] = lambda case: True) -> OpGraph:
+    def of(
+        op: type[Op], fits: Callable[[Case], bool] = lambda case: True, *, views: bool = False
+    ) -> OpGraph:
         """The graph of an op's samples on every element type that it takes, as far as they fit."""
-        return OpGraph.of_cases(op.name, [c for c in cases_of(op) if fits(c)])
+        return OpGraph.of_cases(op.name, [c for c in cases_of(op) if fits(c)], views=views)
 
     @staticmethod
-    def of_cases(name: str, given: Sequence[Case]) -> OpGraph:
-        """The graph of these cases, which may be of several ops."""
+    def of_cases(name: str, given: Sequence[Case], *, views: bool = False) -> OpGraph:
+        """The graph of these cases, which may be of several ops. With ``views`` the operands are
+        parts of larger inputs, every second element of them, and transposed ones, by turns: a
+        kernel that takes its operand's strides for granted reads what is no part of it."""
         g = rlx.Graph(name)
         outputs: list[rlx.Value] = []
         owners: list[Case] = []
         for n, case in enumerate(given):
             leaves = [
-                None if t is None else g.input(_name(n, i), t.shape, t.dtype)
+                None
+                if t is None
+                else _VIEWS[(n + i) % 3].of(g, _name(n, i), t)
+                if views
+                else g.input(_name(n, i), t.shape, t.dtype)
                 for i, t in enumerate(case.types)
             ]
             results = case.op(*leaves, **case.sample.attrs).results
@@ -91,7 +100,7 @@ class OpGraph:
             owners += [case] * len(results)
         if outputs:
             g.set_outputs(outputs)
-        return OpGraph(g, tuple(given), tuple(owners))
+        return OpGraph(g, tuple(given), tuple(owners), views)
 
     def feeds(self, seed: int = 0, *, special: bool = False) -> dict[str, Array]:
         """Operands for all inputs. With ``special`` some of the floats that may be any are nan,
@@ -113,7 +122,58 @@ class OpGraph:
                     found[_name(n, i)] = _scattered(_sprinkled(a, kind, rng))
                 else:
                     found[_name(n, i)] = a
+                if self.views:
+                    found[_name(n, i)] = _VIEWS[(n + i) % 3].holding(found[_name(n, i)])
         return found
+
+
+class _Part:
+    """The middle of an input that has two more elements along every axis."""
+
+    def of(self, g: rlx.Graph, name: str, t: TensorType) -> rlx.Value:
+        x = g.input(name, [n + 2 for n in t.static_shape], t.dtype)
+        for axis, n in enumerate(t.static_shape):
+            x = x.narrow(axis, 1, n)
+        return x
+
+    def holding(self, a: Array) -> Array:
+        """The input whose part is ``a``."""
+        return np.pad(a, 1, mode="constant", constant_values=_around(a.dtype))
+
+
+class _Steps:
+    """Every second element along every axis."""
+
+    def of(self, g: rlx.Graph, name: str, t: TensorType) -> rlx.Value:
+        x = g.input(name, [2 * n for n in t.static_shape], t.dtype)
+        return x[tuple(slice(None, None, 2) for _ in t.static_shape)]
+
+    def holding(self, a: Array) -> Array:
+        """The input whose every second element is one of ``a``."""
+        wide = np.full([2 * n for n in a.shape], _around(a.dtype), a.dtype)
+        wide[tuple(slice(None, None, 2) for _ in a.shape)] = a
+        return wide
+
+
+class _Turned:
+    """The input with its axes the other way round."""
+
+    def of(self, g: rlx.Graph, name: str, t: TensorType) -> rlx.Value:
+        return g.input(name, t.static_shape[::-1], t.dtype).transpose()
+
+    def holding(self, a: Array) -> Array:
+        """The input that is ``a`` turned."""
+        return a.T.copy()
+
+
+_VIEWS = (_Part(), _Steps(), _Turned())
+
+
+def _around(dt: np.dtype[Any]) -> Any:
+    """What a kernel would stumble over if it read it."""
+    if dt.kind in "iu":
+        return np.iinfo(dt).max
+    return dt.kind == "b" or np.array(np.nan).astype(dt)
 
 
 def _masks(case: Case, operand: int) -> bool:

@@ -7,8 +7,9 @@ The operand has contiguous inner elements, the result is dense. Of columns, ever
             for r of reduced: each lane keeps its best element and r         in registers
             store the places
 
-Of rows (inner is 1), every lane keeps the best of each ``lanes``-th element; then lanes are
-compared, and of equal ones the place decides, so that it does not matter how a row is cut.
+Of rows (inner is 1, and reduced contiguous), every lane keeps the best of each ``lanes``-th
+element; then lanes are compared, and of equal ones the place decides, so that it does not matter
+how a row is cut.
 """
 
 from __future__ import annotations
@@ -43,7 +44,8 @@ VECTORS = 4
 @frozen
 class ArgReduceConfig:
     """The place of the greatest (``verb`` is "gt") or the least ("lt") element of ``dtype``; of
-    equal ones the first or the ``last``. ``rows``: there is one inner element."""
+    equal ones the first or the ``last``. ``rows``: there is one inner element, and those of
+    reduced are contiguous."""
 
     verb: Literal["gt", "lt"]
     dtype: DType

@@ -42,9 +42,9 @@ class ArgReduceSelector:
             # Rows that lie across are columns, side by side.
             source, groups = turned.transpose((2, 1, 0)), (1, groups[1], groups[0])
         source = contiguous(source, groups, lowering)
-        config = ArgReduceConfig(
-            node.verb, node.x.dtype, node.select_last_index, rows=groups[2] == 1
-        )
+        # A row whose elements lie apart is a column of one.
+        rows = groups[2] == 1 and (groups[1] == 1 or source.strides[1] == 1)
+        config = ArgReduceConfig(node.verb, node.x.dtype, node.select_last_index, rows)
         result = lowering.result(region.op.results[0])
         launch = argreduce.launch(groups, source.strides)
         lowering.launch("argreduce", config, [source, result], launch, region.flops)
