@@ -1,6 +1,7 @@
 """Run random graphs in every way there is, and compare with the reference interpreter.
 
-    python tools/soak.py --graphs 2000 [--seed N] [--device NAME | --transforms | --jax | --sizes]
+    python tools/soak.py --graphs 2000 [--seed N]
+        [--device NAME | --transforms | --jax | --sizes | --numpy]
 
 On the processor each is compiled for other CPUs or with donated inputs too, and called with other
 numbers of threads, with views, with one array for two inputs, and several times at once: all must
@@ -94,6 +95,15 @@ def of_sizes(seed: int) -> Result:
     return len(graph), text if wrong else None
 
 
+def against_numpy(seed: int) -> Result:
+    """A program in NumPy's words, and the same by NumPy."""
+    from support.numpy_programs import Program, difference
+
+    program = Program.of(seed)
+    found = difference(program)
+    return len(program.steps), f"seed {seed}: {found}" if found else None
+
+
 def tried(run: Callable[[int], Result], seed: int) -> Result:
     """What a seed gives; an exception is a finding."""
     try:
@@ -128,10 +138,14 @@ def main() -> int:
     parser.add_argument("--transforms", action="store_true", help="derivatives and batches of them")
     parser.add_argument("--jax", action="store_true", help="the same, compared with JAX")
     parser.add_argument("--sizes", action="store_true", help="with symbols for their sizes")
+    parser.add_argument("--numpy", action="store_true", help="programs of NumPy's functions")
     given = parser.parse_args()
     if given.device and (why := without(given.device)):
         parser.error(why)
-    ways = {"jax": against_jax, "transforms": under_transforms, "sizes": of_sizes}
+    ways = {
+        "jax": against_jax, "transforms": under_transforms, "sizes": of_sizes,
+        "numpy": against_numpy,
+    }  # fmt: skip
     run = next((ways[name] for name in ways if getattr(given, name)), plain)
     run = partial(on_device, given.device) if given.device else run
     start, graphs, nodes, failed = time.perf_counter(), 0, 0, 0

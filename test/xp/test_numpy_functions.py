@@ -10,6 +10,7 @@ import pytest
 import rlx
 from rlx.errors import GraphError, ShapeError
 from rlx.xp.numpy_functions import _ROWS
+from support.numpy_programs import Program, difference
 
 RNG = np.random.default_rng(0)
 X = RNG.standard_normal((3, 4))
@@ -196,3 +197,11 @@ def test_refusals() -> None:
         np.split(x, 3, axis=1)
     with pytest.raises(ShapeError, match=r"np.split along an axis of the dim n needs a known"):
         np.split(s, 3)
+
+
+@pytest.mark.parametrize("seeds", [range(0, 60), range(60, 120)], ids=str)
+def test_programs_give_what_numpy_gives(seeds: range) -> None:
+    """A few of the programs that ``tools/soak.py --numpy`` runs compiled, interpreted."""
+    for seed in seeds:
+        found = difference(Program.of(seed), "interpret")
+        assert found is None, f"seed {seed}: {found}"
