@@ -26,7 +26,9 @@ from rlx.runtime.cache.store import Store
 __all__ = ["folder", "log", "logged", "store", "tools", "unchanged"]
 
 if TYPE_CHECKING:
+    from importlib.machinery import ModuleSpec
     from pathlib import Path
+    from types import ModuleType
 
 PACKAGE = os.path.dirname(rlx.__file__)
 
@@ -122,14 +124,34 @@ def _contents(found: tuple[Stamp, ...]) -> str:
 
 
 def unchanged() -> bool:
-    """Whether the modules of RLX that are loaded are still what their files say."""
+    """Whether the modules of RLX that are loaded are what their files said when the first was. A
+    file is looked at once for each time that it is loaded: what changes later is not what runs."""
     limit = _limit()
-    modules = [m for name, m in list(sys.modules.items()) if name.partition(".")[0] == "rlx"]
-    files = [file for m in modules if (file := getattr(m, "__file__", None)) is not None]
     try:
-        return all([os.stat(file).st_ctime_ns < limit for file in files])
+        return all([
+            _changed_ns(name, module) < limit
+            for name, module in list(sys.modules.items())
+            if name.startswith("rlx.") or name == "rlx"
+        ])  # fmt: skip
     except OSError:
         return False
+
+
+_changes: dict[str, tuple[ModuleSpec, int]] = {}
+"""By module what it was loaded by, and when its file had changed last, in ns since the epoch."""
+
+
+def _changed_ns(name: str, module: ModuleType) -> int:
+    spec, file = getattr(module, "__spec__", None), getattr(module, "__file__", None)
+    if file is None:
+        return -sys.maxsize
+    kept = _changes.get(name)
+    if kept is not None and kept[0] is spec:  # which is another after a reload
+        return kept[1]
+    changed = os.stat(file).st_ctime_ns
+    if spec is not None:
+        _changes[name] = spec, changed
+    return changed
 
 
 def _limit() -> int:

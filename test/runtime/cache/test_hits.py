@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -152,6 +154,7 @@ def test_equal_kernels_come_from_other_graphs_of_other_processes() -> None:
 
 PROCESS = """
 import sys
+import time
 import numpy as np, rlx
 g = rlx.Graph("g")
 x = g.input("x", ["n", 8])
@@ -348,6 +351,25 @@ def test_a_module_whose_file_changed_or_went_away_is_not_trusted(
     Path(late.__file__).write_text("")
     assert not shared.unchanged()
     assert looked(chain()) == "not used: RLX's own files have changed since it was loaded"
+
+
+def test_a_module_is_looked_at_once_and_again_when_it_is_loaded_again(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    file = tmp_path / "late.py"
+    file.write_text("")
+    monkeypatch.setattr(rlx, "LOADED_NS", file.stat().st_ctime_ns + 2 * shared.TICK_NS)
+    spec = spec_from_file_location("rlx.late", file)
+    assert spec is not None
+    late = module_from_spec(spec)
+    monkeypatch.setattr(shared, "_changes", {})
+    monkeypatch.setitem(sys.modules, "rlx.late", late)
+    assert shared.unchanged()
+    time.sleep(5 * shared.TICK_NS / 1e9)
+    file.write_text("x = 1")
+    assert shared.unchanged(), "what runs is what was loaded"
+    late.__spec__ = spec_from_file_location("rlx.late", file)  # as importlib.reload does
+    assert not shared.unchanged()
 
 
 def test_the_cache_can_be_turned_off() -> None:
