@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from rlx.ops.collective.exchange import AxisIndex
 from rlx.ops.pointwise.base import ANY, ARITHMETIC, ORDERED
 from rlx.types import DType, bf16, f16
 from support.collectives import CASES, RANKS, Array, arrays, graph
+from support.sweeps import covering
 
 REDUCED = {
     **dict.fromkeys(("sum", "prod", "scatter", "scatter along 1", "index"), ARITHMETIC),
@@ -32,8 +34,10 @@ def on_threads(g: rlx.Graph, mesh: rlx.Mesh, feeds: list[dict[str, Any]]) -> lis
     return run_threads(mesh, lambda rank: list(session.compile(g).run(feeds[rank])))
 
 
-@pytest.mark.parametrize("n", RANKS)
-@pytest.mark.parametrize("dt", ANY, ids=str)
+@pytest.mark.parametrize(
+    ("dt", "n"), covering(itertools.product(ANY, RANKS), lambda c: [c[0], (c[0].kind, c[1])]),
+    ids=str,
+)  # fmt: skip
 def test_every_collective_of_every_type_is_what_it_is_in_numpy(dt: DType, n: int) -> None:
     names = [name for name in CASES if dt in REDUCED.get(name, ANY)]
     g, along = rlx.Graph("all"), rlx.Mesh(data=n)["data"]

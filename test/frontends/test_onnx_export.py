@@ -36,6 +36,7 @@ from support.random_graphs import Case as RandomCase
 from support.random_graphs import random_case
 from support.random_ops import JUMPS
 from support.samples import Case, cases
+from support.sweeps import covering, seeds
 from support.tolerances import Tolerance, assert_close, tolerance_of
 
 Array = np.ndarray[Any, Any]
@@ -129,7 +130,11 @@ def exports(op: type[Op]) -> bool:
     return op.name not in LEFT_OUT
 
 
-@each_op([c for c in cases(*TYPES) if exports(c.op)])
+@each_op(
+    covering(
+        (c for c in cases(*TYPES) if exports(c.op)), lambda c: [(c.op, c.number), (c.op, c.dtype)]
+    )
+)
 def test_samples(case: Case) -> None:
     """Of every op that has a form, each sample; what has none is refused."""
     node = case.node()
@@ -189,7 +194,7 @@ def random_model(seed: int) -> tuple[RandomCase, onnx.ModelProto]:
     raise AssertionError("no random graph has a form")
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(15, 40))
 def test_random_graphs(seed: int) -> None:
     """Within what the case allows, as compiled graphs are."""
     case, model = random_model(seed)

@@ -17,6 +17,7 @@ from rlx.lowering.passes import grow as growth
 from rlx.lowering.passes.grow import Group, Growth
 from support.compiled import agrees
 from support.random_graphs import random_case
+from support.sweeps import seeds
 
 Build: TypeAlias = Callable[[rlx.Graph, int], "rlx.Value | list[rlx.Value]"]
 
@@ -133,7 +134,7 @@ def one_by_one(
     return found
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", seeds(12, 40))
 def test_ops_that_join_many_at_a_time_are_those_that_join_one_by_one(
     seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
