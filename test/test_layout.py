@@ -11,6 +11,7 @@ import sys
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
@@ -82,6 +83,12 @@ def modules() -> dict[str, Path]:
 MODULES = modules()
 
 
+@cache
+def tree_of(path: Path) -> ast.Module:
+    """A source, parsed."""
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
 def test_frozen_dataclasses_are_declared_in_one_way() -> None:
     """``@frozen`` of ``rlx.base.frozen``, but where it has no word for what is asked for."""
     plain = re.compile(r"^@dataclass\(frozen=True\)$", re.MULTILINE)
@@ -94,7 +101,7 @@ def test_asserts_do_no_work() -> None:
     found = [
         f"{name}:{node.lineno}"
         for name, path in MODULES.items()
-        for node in ast.walk(ast.parse(path.read_text("utf-8")))
+        for node in ast.walk(tree_of(path))
         if isinstance(node, ast.Assert)
         for call in ast.walk(node.test)
         if isinstance(call, ast.Call) and getattr(call.func, "id", None) not in harmless
@@ -171,7 +178,7 @@ class Import:
 def imports() -> Iterator[Import]:
     """Every import between our modules, without those that only a type checker makes."""
     for module, path in MODULES.items():
-        tree = ast.parse(path.read_text(encoding="utf-8"))
+        tree = tree_of(path)
         for node, eager in _statements(tree.body, eager=True):
             for target in _targets(node):
                 if target != module:
@@ -220,7 +227,10 @@ def _targets(node: ast.stmt) -> Iterator[str]:
             yield inner if inner in MODULES else node.module
 
 
-IMPORTS = [i for i in imports() if "." in i.source and "." in i.target]
+@cache
+def inner_imports() -> list[Import]:
+    """Those between modules within the package."""
+    return [i for i in imports() if "." in i.source and "." in i.target]
 
 
 RANKS = {f"{p}.{name}": n for p, names in LAYERS.items() for n, name in enumerate(names)}
@@ -243,13 +253,13 @@ def test_every_module_has_a_layer(package: str) -> None:
 
 
 def test_imports_point_one_way() -> None:
-    wrong = [i for i in IMPORTS for e in i.edges_up() if i.eager or e not in SEAMS]
+    wrong = [i for i in inner_imports() for e in i.edges_up() if i.eager or e not in SEAMS]
     listed = [f"{i.source}:{i.line} imports {i.target}" for i in wrong]
     assert not wrong, f"these imports point up: {listed}; LAYERS is the order"
 
 
 def test_every_exception_is_in_use() -> None:
-    assert {e for i in IMPORTS for e in i.edges_up()} == set(SEAMS)
+    assert {e for i in inner_imports() for e in i.edges_up()} == set(SEAMS)
 
 
 def test_folders_are_small() -> None:
@@ -264,7 +274,7 @@ def test_folders_are_small() -> None:
 
 def test_no_module_imports_itself_through_others() -> None:
     needs: dict[str, set[str]] = {m: set() for m in MODULES}
-    for i in IMPORTS:
+    for i in inner_imports():
         if i.eager:
             needs[i.source].add(i.target)
     TopologicalSorter(needs).prepare()  # raises CycleError, which names the cycle
@@ -280,7 +290,7 @@ def test_no_folder_imports_itself_through_its_neighbours() -> None:
     for package in (m for m, path in MODULES.items() if path.stem == "__init__"):
         depth = package.count(".") + 1
         needs: dict[str, set[str]] = {}
-        for i in IMPORTS:
+        for i in inner_imports():
             ends = (i.source, i.target)
             if i.eager and all(end.startswith(f"{package}.") for end in ends):
                 source, target = (end.split(".")[depth] for end in ends)
@@ -363,7 +373,7 @@ def test_files_are_short() -> None:
 def test_functions_are_short() -> None:
     long: dict[str, int] = {}
     for module, path in MODULES.items():
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 lines = (node.end_lineno or node.lineno) - node.lineno + 1
                 if lines > FUNCTION_LINES:
@@ -379,7 +389,7 @@ def undocumented(module: str) -> Iterator[str]:
 
     A method is documented by the base class of ours that declares it.
     """
-    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    tree = tree_of(MODULES[module])
     if ast.get_docstring(tree) is None:
         yield module
     loaded = importlib.import_module(module)
