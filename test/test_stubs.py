@@ -11,6 +11,7 @@ from types import ModuleType
 import pytest
 
 from rlx.ops import BUILDERS, WITHOUT_VALUE
+from rlx.schedule.steps import Extent, Field
 
 TOOL = Path(__file__).resolve().parent.parent / "tools" / "make_stubs.py"
 
@@ -49,3 +50,26 @@ def test_every_method_says_what_it_does(make_stubs: ModuleType) -> None:
     for method in make_stubs.methods():
         first = method.text.split("\n\n")[0]
         assert first.endswith((".", ":")), f"{method.name}: {first!r}"
+
+
+WRONG = {
+    "bytes counts nothing": (Field("bytes", "word"),),
+    "bytes counts bytes, and no place holds them": (Field("bytes", "word", "bytes"),),
+    "to does not say what lies there": (Field("to", "place"),),
+    "to does not say what lies there in every": (
+        Field("kind", "word", "choice"),
+        Field("to", "place", holds=(Extent(where=("kind", (1,))),)),
+    ),
+    "size is no word": (Field("to", "place", holds=(Extent(by=("size",)),)),),
+    "elements needs one of the unit 'element type'": (
+        Field("n", "word", "elements"), Field("to", "place", holds=(Extent(by=("n",)),)),
+    ),
+    "rank needs one of the unit 'ranks'": (Field("peers", "words", "rank"),),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("says", WRONG)
+def test_a_row_that_leaves_a_count_or_a_place_unchecked_is_no_row(
+    make_stubs: ModuleType, says: str
+) -> None:
+    assert says in str(make_stubs.unsaid(WRONG[says]))

@@ -10,9 +10,10 @@ Run it after adding an op, a public name or a kind of step, or changing a builde
 from __future__ import annotations
 
 import inspect
+import json
 import re
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,7 +25,7 @@ from rlx.ir.builders import builder
 from rlx.ir.graph import Graph
 from rlx.ops import BUILDERS
 from rlx.schedule.steps import KINDS as STEPS
-from rlx.schedule.steps import VERSION, FieldKind, Launch
+from rlx.schedule.steps import MOST_BYTES, VERSION, Extent, Field, FieldKind, Launch
 from rlx.types import DTYPES
 
 PACKAGE = Path(__file__).resolve().parent.parent / "rlx"
@@ -211,8 +212,9 @@ def step_header() -> str:
     names = [cls.__name__ for cls in STEPS]
     lines = [
         _FROM, "#pragma once", "", "#include <cstddef>", "#include <cstdint>",
-        "#include <optional>", "#include <type_traits>", "#include <variant>", "#include <vector>",
-        "", '#include "step.h"', "", "namespace rlx {", "",
+        "#include <initializer_list>", "#include <optional>", "#include <type_traits>",
+        "#include <variant>", "#include <vector>",
+        "", '#include "element_types.h"', '#include "step.h"', "", "namespace rlx {", "",
     ]  # fmt: skip
     for cls, fields in STEPS.items():
         if cls is Launch:
@@ -229,8 +231,17 @@ def step_header() -> str:
         "struct Step {", f"  std::variant<{', '.join(names)}> op;", "};", "",
         f"inline constexpr int64_t kStepsVersion = {VERSION};",
         f"inline constexpr size_t kStepKinds = {len(STEPS)};",
+        "// No memory has more bytes.",
+        f"inline constexpr int64_t kMaxBytes = int64_t{{1}} << {MOST_BYTES.bit_length() - 1};",
         "// The words of the shortest step, and of the shortest place.",
         f"inline constexpr size_t kLeastStepWords = {_least_words()}, kPlaceWords = 3;", "",
+        "// The product of counts, or where no memory has so many bytes, one more than any has.",
+        "inline int64_t product(std::initializer_list<int64_t> counts) {", "  int64_t all = 1;",
+        "  for (int64_t count : counts) {", "    if (count == 0) return 0;",
+        "    all = all > kMaxBytes / count ? kMaxBytes + 1 : all * count;", "  }",
+        "  return all;", "}", "",
+        "inline int64_t element_bytes(int64_t type) {",
+        "  return static_cast<int64_t>(kDTypes[type].size);", "}", "",
         "// A step of a kind, by its number.", "inline Step empty_step(size_t kind) {",
         "  switch (kind) {",
     ]  # fmt: skip
@@ -238,16 +249,92 @@ def step_header() -> str:
         lines += [f"    case {n}:", f"      return {{{name}{{}}}};"]
     lines += ["    default:", f"      return {{{names[-1]}{{}}}};", "  }", "}", ""]
     lines += [
-        "// Calls `visit` with each field of a step, its name, and the least that a word may be or",
-        "// the bytes that must lie at a place, in the order in which they are written.",
-        "template <typename S, typename Visit>", "void each_field(S& step, Visit&& visit) {",
-        "  using Kind = std::remove_const_t<S>;",
+        "// Calls `visit` with each field of a step, in the order in which they are written.",
+        "template <typename S, typename Visit>",
+        "void each_field(S& step, Visit&& visit) {",
     ]  # fmt: skip
+    lines += _by_kind(lambda f, _: [f"visit(step.{f.name});"])
+    lines += [
+        "// Gives `check` the words of a step with the least and the most that each may be, then",
+        "// the places with the bytes that must lie there, and the steps inside. What it refuses",
+        "// does not return. Of a launch the kernel knows what lies at a place.",
+        "template <typename S, typename Check>", "void each_bound(const S& step, Check&& check) {",
+    ]  # fmt: skip
+    lines += _by_kind(_word_bound, _place_bound)
+    return "\n".join([*lines, "}  // namespace rlx", ""])
+
+
+def _by_kind(*made: Callable[[Field, Sequence[Field]], list[str]]) -> list[str]:
+    """Lines for the fields of whatever kind a step is: all that the first makes, then the next."""
+    lines = ["  using Kind = std::remove_const_t<S>;"]
     for n, (cls, fields) in enumerate(STEPS.items()):
+        missing = unsaid(fields)
+        assert missing is None, f"the row of {cls.__name__} in KINDS: {missing}"
         head = "  " if n == 0 else "  } else "
         lines.append(f"{head}if constexpr (std::is_same_v<Kind, {cls.__name__}>) {{")
-        lines += [f'    visit(step.{f.name}, "{f.name}", int64_t{{{f.least}}});' for f in fields]
-    return "\n".join([*lines, "  }", "}", "", "}  // namespace rlx", ""])
+        lines += [f"    {line}" for make in made for f in fields for line in make(f, fields)]
+    return [*lines, "  }", "}", ""]
+
+
+def unsaid(fields: Sequence[Field]) -> str | None:
+    """What the fields of a kind leave unsaid that a reader must check; None if there is nothing."""
+    units = {f.name: f.unit for f in fields if f.kind in ("word", "words")}
+    extents = [e for f in fields for e in f.holds]
+    used = {name for e in extents for name in e.by}
+    asked = used | {e.where[0] for e in extents if e.where}
+    for f in fields:
+        if f.kind in ("place", "place?") and (not f.holds or f.holds[-1].where):
+            return f"{f.name} does not say what lies there in every case"
+    for name, unit in units.items():
+        if unit is None or (unit in ("bytes", "elements") and name not in used):
+            return f"{name} counts {unit or 'nothing'}, and no place holds them"
+    if not asked <= set(units):
+        return f"{min(asked - set(units))} is no word"
+    for unit, needed in (("elements", "element type"), ("rank", "ranks")):
+        if unit in units.values() and [*units.values()].count(needed) != 1:
+            return f"the word that counts {unit} needs one of the unit {needed!r}"
+    return None
+
+
+def _word_bound(f: Field, _: Sequence[Field]) -> list[str]:
+    bounds = [f"int64_t{{{n}}}" for n in (f.least, f.most) if n is not None]
+    if f.unit == "rank":
+        bounds[1:] = ["step.ranks - 1"]
+    if f.kind == "word" or (f.kind == "words" and f.unit == "rank"):
+        return [f'check.{f.kind}("{f.name}", step.{f.name}, {", ".join(bounds)});']
+    return []
+
+
+def _place_bound(f: Field, fields: Sequence[Field]) -> list[str]:
+    if f.kind in ("steps", "places"):
+        return [f'check.{f.kind}("{f.name}", step.{f.name});']
+    if f.kind not in ("place", "place?"):
+        return []
+    start = f'check.place("{f.name}", step.{f.name}, '
+    if len(f.holds) == 1 and not f.holds[0].by:
+        return [f"{start}{f.holds[0].bytes});"]
+    lines = [start.rstrip()]
+    for extent in f.holds:
+        factors = list(_factors(extent, fields))
+        said = f"product({{{', '.join(factors)}}})" if extent.by else f"int64_t{{{extent.bytes}}}"
+        if extent.where is None:
+            return [*lines, f"            {said});"]
+        word, values = extent.where
+        asked = " || ".join(f"step.{word} == {value}" for value in values)
+        lines.append(f"            {asked} ? {said} :")
+    raise AssertionError("the last extent has no condition")
+
+
+def _factors(extent: Extent, fields: Sequence[Field]) -> Iterator[str]:
+    """What multiplies to the bytes of an extent."""
+    if extent.bytes != 1:
+        yield str(extent.bytes)
+    types = {f.unit: f.name for f in fields}
+    for f in fields:
+        if f.name in extent.by:
+            yield f"step.{f.name}"
+            if f.unit == "elements":
+                yield f"element_bytes(step.{types['element type']})"
 
 
 def element_header() -> str:
@@ -275,9 +362,30 @@ def step_script() -> str:
         "export const KINDS = [",
     ]  # fmt: skip
     for cls, kinds in STEPS.items():
-        fields = ", ".join(f'["{f.name}", "{f.kind}"]' for f in kinds)
-        lines.append(f'  {{ kind: "{cls.__name__}", fields: [{fields}] }},')
-    return "\n".join([*lines, "];", ""])
+        lines += [f'  {{ kind: "{cls.__name__}", fields: [', *map(_script_field, kinds), "  ] },"]
+    sizes = ", ".join(str(d.bytes) for d in DTYPES.values())
+    lines += [
+        "];",
+        "",
+        "// Of an element, by the number of its type.",
+        f"export const BYTES = [{sizes}];",
+    ]
+    return "\n".join([*lines, ""])
+
+
+def _script_field(f: Field) -> str:
+    """A field of a step with its bounds: of words numbers, of places the products of words."""
+    said: dict[str, Any] = {"name": f.name, "type": f.kind}
+    if f.kind == "word":
+        said |= {"least": f.least} | ({} if f.most is None else {"most": f.most})
+    if f.unit in ("elements", "element type", "rank"):
+        said["unit"] = f.unit
+    if f.holds:
+        said["holds"] = [
+            {"bytes": e.bytes, "by": e.by, **({"where": e.where} if e.where else {})}
+            for e in f.holds
+        ]
+    return f"    {json.dumps(said)},"
 
 
 STUBS: dict[str, Callable[[], str]] = {

@@ -106,6 +106,12 @@ def check_artifact(data: Buffer) -> None:
     looked at.
     """
 
+def check_device_steps(
+    main: bytes, kernels: Sequence[tuple[int, int]], memories: Sequence[int]
+) -> None:
+    """``Error`` unless the words of a device's steps are well-formed and stay inside memories of
+    these bytes. ``kernels`` are the number of buffers and of params of each."""
+
 def checksum(data: Buffer) -> int:
     """XXH64 (seed 0) of a C-contiguous buffer: the checksum of an artifact's parts."""
 

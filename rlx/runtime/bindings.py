@@ -6,8 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias
 
+from rlx.base.process import Lock, lock_of
+
 if TYPE_CHECKING:
     from rlx.runtime.executable import Executable
+    from rlx.runtime.sized import Variants
+    from rlx.runtime.sized_variant import ArtifactVariants
 
 __all__ = ["LIMIT", "Bindings"]
 
@@ -20,15 +24,33 @@ Key: TypeAlias = tuple[int, ...]
 
 
 class Bindings:
-    """Executables by sizes. The least recently used ones go where all would take too much. For one
-    thread at a time."""
+    """Executables by sizes, of ``variants`` if they are compiled for many. The least recently used
+    ones go where all would take too much. Every use is by one thread ``alone``."""
 
-    def __init__(self) -> None:
+    def __init__(self, variants: Variants | ArtifactVariants | None = None) -> None:
         self._kept: OrderedDict[Key, tuple[Executable, int]] = OrderedDict()
         self._bytes = 0
+        self._variants, self._lock = variants, lock_of(self)
+        self._changes = 0  # of the variants, when what is kept was bound
+
+    def alone(self) -> Lock:
+        """Waits for other threads."""
+        return self._lock
+
+    def bound(self, key: Key) -> Executable | None:
+        """What is kept for sizes, or what a variant that is there makes for them."""
+        found = self.get(key)
+        if found is None and self._variants is not None:
+            found = self._variants.bound(key)
+            if found is not None:
+                self.put(key, found)
+        return found
 
     def get(self, key: Key) -> Executable | None:
         """What is kept for sizes."""
+        if self._variants is not None and self._changes != self._variants.changes:
+            self._changes = self._variants.changes
+            self.clear()  # a better variant may serve what another one does
         found = self._kept.get(key)
         if found is None:
             return None

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -30,12 +30,13 @@ from rlx.types import DTYPES, TensorType
 if TYPE_CHECKING:
     from rlx.runtime.profile import Profile
 
-__all__ = ["Executable", "LoadedCode", "well_formed", "wrong_count"]
+__all__ = ["FAILURES", "Executable", "LoadedCode", "well_formed", "wrong_count"]
 
 Array = np.ndarray[Any, Any]
-T = TypeVar("T")
 
 _BITS = np.dtype(np.uint16)
+FAILURES = (_native.Fault, _native.Error, MemoryError)
+"""What a run of the native runtime raises; ``Executable.failed`` makes errors of ours of them."""
 
 
 class _Profiles:
@@ -154,13 +155,9 @@ class Executable(LoadedCode):
             if self._plain:
                 return self.program.run_slots(*inputs)
             out = self.program.run_slots(*self._bits(inputs))
-        except _native.Fault as fault:
-            found = self.fault(fault)
+        except FAILURES as failure:
+            found = self.failed(failure, inputs)
             raise found from found.__cause__
-        except _native.Error as error:
-            raise self.refusal(error, inputs) from None
-        except MemoryError:
-            raise self._too_large() from None
         return tuple([a.view(dt) for a, dt in zip(out, self._results, strict=True)])
 
     def _bits(self, inputs: Sequence[Array]) -> list[Array]:
@@ -179,23 +176,38 @@ class Executable(LoadedCode):
     def run_named(self, inputs: Any) -> list[Array] | None:
         """Run on arrays by name, if ``inputs`` is a dict with an array exactly as declared for each
         input; else None, and nothing is run. The results are new arrays."""
-        return self._if_taken(self.program.run_named, inputs) if self._direct else None
+        if not self._direct:
+            return None
+        try:
+            return self.program.run_named(inputs)
+        except FAILURES as failure:
+            found = self.failed(failure)
+            raise found from found.__cause__
 
     def run_named_into(self, inputs: Any, outputs: Any) -> bool:
         """As ``run_named``, into a list or tuple of arrays exactly as declared that share no memory
         with the inputs or one another; whether that is what they are, and it was run."""
-        return self._direct and self._if_taken(self.program.run_named_into, inputs, outputs)
-
-    def _if_taken(self, run: Callable[..., T], *given: Any) -> T:
+        if not self._direct:
+            return False
         try:
-            return run(*given)
-        except _native.Fault as fault:
-            found = self.fault(fault)
+            return self.program.run_named_into(inputs, outputs)
+        except FAILURES as failure:
+            found = self.failed(failure)
             raise found from found.__cause__
-        except _native.Error as error:
-            raise _refused(error) from None
-        except MemoryError:
-            raise self._too_large() from None
+
+    def failed(self, failure: Exception, inputs: Sequence[Any] | None = None) -> BaseException:
+        """The error of a call of the native runtime that failed by one of ``FAILURES``; with
+        ``inputs`` in declared order, which of them was refused."""
+        if isinstance(failure, _native.Fault):
+            return self.fault(failure)
+        if isinstance(failure, _native.Error):
+            return _refused(failure) if inputs is None else self.refusal(failure, inputs)
+        return self._too_large()
+
+    @property
+    def direct(self) -> bool:
+        """Whether the native runtime takes arrays as they are given, and makes the results."""
+        return self._direct
 
     def _too_large(self) -> OutOfMemoryError:
         outputs = self.artifact.outputs
@@ -235,11 +247,9 @@ class Executable(LoadedCode):
     def _run_into(self, inputs: Sequence[Array], outputs: Sequence[Array]) -> None:
         try:
             self.program.run_into([plain(a) for a in inputs], [plain(a) for a in outputs])
-        except _native.Fault as fault:
-            found = self.fault(fault)
+        except FAILURES as failure:
+            found = self.failed(failure, inputs)
             raise found from found.__cause__
-        except _native.Error as error:
-            raise self.refusal(error, inputs) from None
 
     def profile(self, inputs: Sequence[Array], runs: int) -> Profile:
         """Time the launches of so many runs on ``inputs``, after one that does not count. Other

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Never
 import numpy as np
 
 from rlx import knobs
-from rlx.base.process import lock_of
 from rlx.errors import ArtifactError, FaultError, GraphError, UnsupportedError
 from rlx.ir.arrays import as_array, fixed, typed_array
 from rlx.ir.builders import located, public
@@ -35,7 +34,8 @@ from rlx.runtime.backend import (
 from rlx.runtime.bindings import Bindings
 from rlx.runtime.bound_state import BoundState
 from rlx.runtime.donation import check_donations
-from rlx.runtime.executable import Executable, wrong_count
+from rlx.runtime.executable import FAILURES, Executable, wrong_count
+from rlx.runtime.short_way import ShortWay
 from rlx.schedule.sizes import in_order
 from rlx.types import TensorType
 
@@ -203,7 +203,8 @@ class Session(Hinted):
         # The executable has them already.
         compiled._params.update(found.values)
         compiled._carried = found.values
-        compiled._unset = dict.fromkeys(found.without_value)
+        for name in set(compiled._unset).difference(found.without_value):
+            del compiled._unset[name]
         return compiled
 
 
@@ -227,26 +228,25 @@ class CompiledGraph(Hinted, Uncopied):
     ) -> None:
         self._graph, self.backend, self.options = graph.snapshot(), backend, deepcopy(dict(options))
         self.precision = precision
-        self._lock = lock_of(self)
         self._params: dict[str, Array] = {}
         self._carried: Mapping[str, Array] = {}  # those that an artifact gives its weights
         self._feeds: dict[str, Array] = {}
-        self._bound = Bindings()
         self._symbols = tuple(in_order(graph.symbols))
         self._types = {str(v.name): v.type for v in graph.params}
         self._unset = dict.fromkeys(self._types)
         self._inputs = [str(v.name) for v in graph.inputs]
         self._names = graph.output_names
         self._variants = backend.variants(self._graph, self.options) if self._symbols else None
-        self._changes = 0  # of the variants, when what is bound was bound
+        self._bound = Bindings(self._variants)
         # The CPU's executables have a short way for dicts of arrays.
         short = self._variants is not None and self._variants.short
-        self._places = calls.places_of_sizes(self._graph) if short else None
+        places = calls.places_of_sizes(self._graph) if short else None
         self._fast: Executable | None = None
         if not self._symbols:
             self._fast = self._executable({})
-        # What has a short way for dicts of arrays; the long one says what is wrong, or converts.
-        self._short = self._fast if isinstance(self._fast, Executable) else None
+        native = self._fast if isinstance(self._fast, Executable) else None
+        given = self._feeds, self._unset
+        self._short = ShortWay(self._names, native, places, self._bound, given)
         for name, value in graph.param_values.items():
             self.set_param(name, value)
 
@@ -273,7 +273,7 @@ class CompiledGraph(Hinted, Uncopied):
             raise unknown(name, list(self._types), "param")
         t = self._types[name]
         a = fixed(check_param(name, typed_array(value, name, t.dtype.name, "param"), t))
-        with self._lock:
+        with self._bound.alone():
             self._params[name] = a
             self._unset.pop(name, None)
             if not t.is_static:  # what was compiled for a param of another size goes
@@ -298,7 +298,7 @@ class CompiledGraph(Hinted, Uncopied):
             raise unknown(name, self._inputs, "input")
         v = self._graph.inputs[self._inputs.index(name)]
         shape = v.type.static_shape if v.type.is_static else calls.shape_of(value, v)
-        with self._lock:
+        with self._bound.alone():
             self._feeds[name] = as_array(value, (name, v.dtype.name, shape), "input", flat=True)
 
     # -- runs ------------------------------------------------------------------------------
@@ -315,11 +315,9 @@ class CompiledGraph(Hinted, Uncopied):
         if others or named:
             raise calls.not_one_mapping(named)
         try:
-            short = self._quick(inputs)
-            if short is not None:
-                found = short.run_named(inputs)
-                if found is not None:
-                    return by_name(found, self._names) if self._names else found
+            found = self._short.run(inputs)
+            if found is not None:
+                return found
             executable, ready = self._prepare({} if inputs is None else inputs)
             return by_name(list(executable.run_slots(*ready)), self._names)
         except FaultError as fault:
@@ -337,8 +335,7 @@ class CompiledGraph(Hinted, Uncopied):
         GraphError if it is none or shares memory.
         """
         try:
-            short = self._quick(inputs)
-            if short is not None and short.run_named_into(inputs, outputs):
+            if self._short.run_into(inputs, outputs):
                 return
             executable, ready = self._prepare(inputs)
             calls.check_outputs(self._graph, outputs, executable.artifact.outputs, ready)
@@ -348,22 +345,32 @@ class CompiledGraph(Hinted, Uncopied):
 
     def run_slots(self, *inputs: Array) -> tuple[Array, ...]:
         """The fast path: inputs in declared order, each exactly of its declared type and shape."""
-        executable = self._fast
-        if executable is None:
+        short = self._short
+        try:
+            if short.program is not None:
+                return short.program.run_slots(*inputs)
+            return self._run_slots(inputs)
+        except FAILURES as failure:
+            assert short.executable is not None, "its program ran"
+            error = short.executable.failed(failure, inputs)
+        except (GraphError, FaultError) as known:
+            error = known
+        if isinstance(error, GraphError):
+            calls.check_params(self._unset, ())
+        if isinstance(error, FaultError):
+            given = dict(zip(self._inputs, inputs, strict=True))
+            error = self._told(error, given)
+        raise error from error.__cause__
+
+    def _run_slots(self, inputs: tuple[Array, ...]) -> tuple[Array, ...]:
+        if self._fast is None:
             names = self._inputs
             if len(names) != len(inputs):
                 raise wrong_count(len(inputs), names)
             return tuple(self.run(dict(zip(names, inputs, strict=True))))
-        if self._short is None:  # what is no Executable may not see it itself
+        if self._short.executable is None:  # what is no Executable may not see it itself
             calls.check_params(self._unset, ())
-        try:
-            return executable.run_slots(*inputs)
-        except GraphError:
-            calls.check_params(self._unset, ())
-            raise
-        except FaultError as fault:
-            given = dict(zip(self._inputs, inputs, strict=True))
-            raise self._told(fault, given) from fault.__cause__
+        return self._fast.run_slots(*inputs)
 
     def run_on_device(self, inputs: Mapping[str, Any] | None = None) -> list[DeviceArray]:
         """Run on arrays by name, of the host or the device, and leave the outputs in the memory of
@@ -407,7 +414,7 @@ class CompiledGraph(Hinted, Uncopied):
         checked by the first run: for steps that many arrays live through. GraphError and ShapeError
         as there.
         """
-        return BoundState(self._graph, state, self._quick, self.run_in_place, self._in_place)
+        return BoundState(self._graph, state, self._short.find, self.run_in_place, self._in_place)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:
         """Time the launches of ``runs`` runs on arrays by name; the result prints as a table.
@@ -459,52 +466,19 @@ class CompiledGraph(Hinted, Uncopied):
                 caller(),
             )
         for variant in prepared(self._variants, symbols):
-            with self._lock:
+            with self._bound.alone():
                 self._load(variant)
-
-    def _quick(self, inputs: Any) -> Executable | None:
-        """The executable for a call that takes the short way, if it is there or a variant that is
-        makes it; the long way finds or compiles another, and says what is wrong."""
-        if self._feeds or self._unset:
-            return None
-        if self._places is None:
-            return self._short
-        try:
-            key = tuple([
-                (inputs[name].shape[axis] - number) // factor
-                for name, axis, factor, number in self._places
-            ])  # fmt: skip
-        except (AttributeError, IndexError, KeyError, TypeError):
-            return None
-        assert self._variants is not None, "there are places"
-        with self._lock:
-            found = self._known(key)
-            if found is not None:
-                return found
-            found = self._variants.bound(key)
-            return None if found is None else self._kept(key, found)
-
-    def _known(self, key: tuple[int, ...]) -> Executable | None:
-        """What is bound to sizes."""
-        if self._variants is not None and self._changes != self._variants.changes:
-            self._changes = self._variants.changes
-            self._bound.clear()  # a better variant may serve what another one does
-        return self._bound.get(key)
-
-    def _kept(self, key: tuple[int, ...], executable: Executable) -> Executable:
-        self._bound.put(key, executable)
-        return executable
 
     def _executable(self, dims: dict[str, int]) -> Executable:
         key = tuple(dims[s] for s in self._symbols)
-        with self._lock:
-            found = self._known(key)
+        with self._bound.alone():
+            found = self._bound.get(key)
         if found is not None:
             return found
         # While it compiles, calls of other threads at sizes that a variant serves go on.
         variant = self._variants.provide(dims) if self._variants else None
-        with self._lock:
-            found = self._known(key)
+        with self._bound.alone():
+            found = self._bound.get(key)
             if found is None and variant is not None:
                 assert self._variants is not None, "it is of them"
                 self._load(variant)
@@ -513,7 +487,8 @@ class CompiledGraph(Hinted, Uncopied):
                 graph, known = self._graph.bind(dims) if dims else self._graph, self._weights()
                 found = self.backend.load(graph, self.options, known)
                 self._fill(found.weights, known)
-            return self._kept(key, found)
+            self._bound.put(key, found)
+            return found
 
     def _load(self, variant: SizedVariant) -> None:
         assert self._variants is not None, "it is of them"

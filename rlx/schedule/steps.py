@@ -15,11 +15,12 @@ from dataclasses import field, replace
 from typing import Any, Generic, Literal, TypeAlias, TypeVar
 
 from rlx.base.frozen import frozen
+from rlx.types import DTYPES
 
 __all__ = [
-    "COLLECTIVES", "KINDS", "REDUCTIONS", "VERSION", "Collective", "Control", "Field", "FieldKind",
-    "For", "Grid", "If", "Launch", "Layout", "Origin", "Place", "Size", "Step", "While",
-    "axis_name", "axis_words", "launches", "map_each",
+    "COLLECTIVES", "KINDS", "MOST_BYTES", "REDUCTIONS", "UNITS", "VERSION", "Collective", "Control",
+    "Extent", "Field", "FieldKind", "For", "Grid", "If", "Launch", "Layout", "Origin", "Place",
+    "Size", "Step", "Unit", "While", "axis_name", "axis_words", "launches", "map_each",
 ]  # fmt: skip
 
 VERSION = 2
@@ -226,40 +227,112 @@ words and the words; a place; 0 or 1 and a place; the counts and the items of pl
 place is the number of its memory, the offset, and its moves: their count, then the depth and the
 bytes of each."""
 
+Unit: TypeAlias = Literal[
+    "bytes", "elements", "element type", "rounds", "ranks", "rank", "site", "choice", "letters",
+    "argument",
+]  # fmt: skip
+
+MOST_BYTES = 2**56
+"""No memory has more: there is room for a kernel's over-read behind any, without overflow."""
+
+UNITS: dict[Unit, tuple[int, int | None]] = {
+    "bytes": (0, MOST_BYTES), "elements": (0, MOST_BYTES), "element type": (0, len(DTYPES) - 1),
+    "rounds": (0, None), "ranks": (1, 2**20), "rank": (0, 2**20 - 1), "site": (0, MOST_BYTES - 1),
+    "choice": (0, None), "letters": (-(2**63), None), "argument": (-(2**63), None),
+}  # fmt: skip
+"""What a word counts, with the least and the most that it may be. An element type is its number in
+``DTYPES``, a site one of the faults of a graph; letters are eight, and an argument is the kernel's
+own."""
+
+
+@frozen
+class Extent:
+    """The bytes that lie at a place: ``bytes`` times each of the words named in ``by``, where a
+    count of elements stands for their bytes. ``where`` are the name of a word and the values of it
+    for which this is said."""
+
+    bytes: int = 1
+    by: tuple[str, ...] = ()
+    where: tuple[str, tuple[int, ...]] | None = None
+
 
 @frozen
 class Field:
-    """A field of a step. ``least`` is the least that a word may be, and of a place the bytes that
-    must lie there."""
+    """A field of a step: of words what they count, the least and the most (None: no bound), of
+    places what lies there: of ``holds`` the first whose condition is met."""
 
     name: str
     kind: FieldKind
+    unit: Unit | None = None
     least: int = 0
+    most: int | None = None
+    holds: tuple[Extent, ...] = ()
 
+
+def _word(name: str, unit: Unit, least: int | None = None, most: int | None = None) -> Field:
+    return _counted(name, "word", unit, least, most)
+
+
+def _words(name: str, unit: Unit) -> Field:
+    return _counted(name, "words", unit, None, None)
+
+
+def _counted(name: str, kind: FieldKind, unit: Unit, least: int | None, most: int | None) -> Field:
+    low, high = UNITS[unit]
+    return Field(name, kind, unit, low if least is None else least, high if most is None else most)
+
+
+def _place(name: str, *holds: Extent) -> Field:
+    return Field(name, "place", holds=holds)
+
+
+def _optional_place(name: str, *holds: Extent) -> Field:
+    return Field(name, "place?", holds=holds)
+
+
+def _kinds(*names: str) -> tuple[str, tuple[int, ...]]:
+    """Where a collective is one of these."""
+    return "kind", tuple([COLLECTIVES.index(name) for name in names])
+
+
+_BLOCK, _EVERY_BLOCK = ("count",), ("count", "ranks")
 
 KINDS: dict[type, tuple[Field, ...]] = {
     Launch: (
         Field("kernel", "kernel"), Field("grid", "grid"), Field("places", "places"),
-        Field("sizes", "words"),
+        _words("sizes", "argument"),
     ),
-    If: (Field("flag", "place", 1), Field("then", "steps"), Field("otherwise", "steps")),
+    If: (_place("flag", Extent(1)), Field("then", "steps"), Field("otherwise", "steps")),
     While: (
-        Field("flag", "place", 1), Field("limit", "word", -1), Field("site", "word"),
+        _place("flag", Extent(1)), _word("limit", "rounds", least=-1), _word("site", "site"),
         Field("test", "steps"), Field("body", "steps"),
     ),
     For: (
-        Field("rounds", "word"), Field("reverse", "flag"), Field("counter", "place?", 8),
+        _word("rounds", "rounds"), Field("reverse", "flag"), _optional_place("counter", Extent(8)),
         Field("body", "steps"),
     ),
     Collective: (
-        Field("kind", "word"), Field("reduction", "word"), Field("dtype", "word"),
-        Field("count", "word"), Field("ranks", "word", 1), Field("axis", "words"),
-        Field("peers", "words"), Field("site", "word"), Field("source", "place?"),
-        Field("target", "place"),
+        _word("kind", "choice", most=len(COLLECTIVES) - 1),
+        _word("reduction", "choice", most=len(REDUCTIONS) - 1), _word("dtype", "element type"),
+        _word("count", "elements"), _word("ranks", "ranks"), _words("axis", "letters"),
+        _words("peers", "rank"), _word("site", "site"),
+        _optional_place(
+            "source",
+            Extent(by=_EVERY_BLOCK, where=_kinds("reduce_scatter", "all_to_all")),
+            Extent(by=_BLOCK),
+        ),
+        _place(
+            "target",
+            Extent(8, where=_kinds("axis_index")),
+            Extent(by=_EVERY_BLOCK, where=_kinds("all_gather", "all_to_all")),
+            Extent(by=_BLOCK),
+        ),
     ),
 }  # fmt: skip
 """The kinds of steps, and their fields in the order in which they are written; the number of a kind
-is its place here."""
+is its place here. The readers in C++ and JavaScript hold words against their bounds and places
+against their memories by it. What a kernel does at the places of a launch is known to the kernel
+alone."""
 
 
 def map_each(

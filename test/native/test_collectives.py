@@ -70,7 +70,7 @@ def test_what_fits_is_taken(step: Collective[Place]) -> None:
         (collective("axis_index"), "a source"),
         (collective("axis_index", source=None, target=Place(ARENA, 28)), "8 bytes inside its 32"),
         (collective("permute", peers=(0,)), "1 peers"),
-        (collective("permute", peers=(0, 2)), "peer 2"),
+        (collective("permute", peers=(0, 2)), "peers 2"),
         (collective("broadcast"), "0 peers"),
         (collective("all_reduce", peers=(1,)), "1 peers"),
         (collective("all_reduce", target=Place(9, 0)), "base 9"),

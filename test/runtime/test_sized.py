@@ -189,9 +189,9 @@ def test_new_sizes_of_a_variant_are_bound_natively() -> None:
     f = rlx.Session("cpu").compile(_layers())
     f.run({"x": _numbers(3, 9, 32)})
     (first,) = f._variants.found  # type: ignore[union-attr]
-    assert f._quick({"x": _numbers(5, 11, 32)}) is not None
-    assert f._quick({"x": _numbers(65, 11, 32)}) is None
-    assert f._quick({"x": [1.0]}) is None and f._quick(None) is None
+    assert f._short.find({"x": _numbers(5, 11, 32)}) is not None
+    assert f._short.find({"x": _numbers(65, 11, 32)}) is None
+    assert f._short.find({"x": [1.0]}) is None and f._short.find(None) is None
     bound = f._executable({"batch": 5, "tokens": 11})
     assert bound.weights is first.code.weights  # type: ignore[union-attr]
     assert [n for _, _, n in bound.artifact.inputs] == [(5, 11, 32)]

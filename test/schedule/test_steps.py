@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from contextlib import nullcontext
 from dataclasses import fields
 
 import numpy as np
@@ -75,6 +76,23 @@ def test_the_words_begin_with_the_number_of_their_format() -> None:
 def test_the_table_has_each_field_of_a_kind(kind: type) -> None:
     """All but where a step comes from, which artifacts keep beside the steps."""
     assert {f.name for f in KINDS[kind]} == {f.name for f in fields(kind)} - {"origin"}
+
+
+@pytest.mark.parametrize(
+    ("step", "memories", "says"),
+    [
+        (Launch(0, (7, 1, 1), (Place(0, 64),), (3,)), (64,), None),
+        (Launch(0, (7, 1, 1), (Place(0, 65),), (3,)), (64,), "offset 65 in base 0"),
+        (Launch(0, (7, 1, 1), (Place(0, 0),), (3, 4)), (64,), "what its kernel binds"),
+        (If(Place(0, 64), (), ()), (64,), "1 bytes inside its 64"),
+    ],
+)
+def test_steps_of_a_device_stay_in_its_memories(
+    step: Step[Place], memories: tuple[int, ...], says: str | None
+) -> None:
+    """Whose sizes a call brings: those of others are checked where an artifact is read."""
+    with nullcontext() if says is None else pytest.raises(_native.Error, match=says):
+        _native.check_device_steps(main_words((step,)), [(1, 2)], memories)
 
 
 def test_launches_are_met_in_order_however_deep() -> None:

@@ -28,6 +28,7 @@ from support.fuzz_gguf import GGUF
 from support.fuzz_onnx import ONNX
 from support.fuzz_signatures import SIGNATURES
 from support.fuzz_splat import SPLAT
+from support.fuzz_steps import STEPS
 from support.fuzzing import Target
 from support.mutation import mutated_bytes, mutated_text, mutated_value
 from support.random_graphs import random_case
@@ -270,6 +271,7 @@ TARGETS: dict[str, Target] = {
     "signatures": SIGNATURES,
     "calls": Target(_calls, _random_calls, _attempt_calls),
     "schedule": Target(_schedules, _changed_schedule, _attempt_schedule, allowed=NATIVE),
+    "steps": STEPS,
     "object": Target(objects, _changed_object, _attempt_object, allowed=NATIVE),
     "artifact": ARTIFACT,
     "entry": ENTRY,

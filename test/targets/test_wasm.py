@@ -101,6 +101,23 @@ def test_where_there_is_no_webgpu_the_fallback_runs(tmp_path: Path) -> None:
     np.testing.assert_allclose(found, expected, rtol=2e-5, atol=2e-6)
 
 
+@pytest.mark.parametrize(
+    ("word", "value", "says"), [(9, 10**6, "the place of places"), (3, 9, "kernel 9")]
+)
+def test_damaged_steps_are_refused(tmp_path: Path, word: int, value: int, says: str) -> None:
+    _need_node()
+    g = rlx.Graph("small")
+    g.set_outputs([g.input("x", [3]).exp()])
+    made = rlx.compile_artifact(g, "wasm")
+    write_bundle(made, tmp_path)
+    file = tmp_path / "program.json"
+    written = json.loads(file.read_text("utf-8"))
+    written["programs"]["wasm"]["variants"][0]["main"][word] = value
+    file.write_text(json.dumps(written), "utf-8")
+    with pytest.raises(FaultError, match=f"the program is damaged: Launch: {says}"):
+        node.run_folder(tmp_path, made, {"x": np.ones(3, np.float32)})
+
+
 def test_a_browser_runs_it(tmp_path: Path) -> None:
     g = rlx.Graph("page")
     x = g.input("x", [2, 3])

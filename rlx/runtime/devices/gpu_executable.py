@@ -405,5 +405,8 @@ class DeviceCode:
         found = self._sizes.bind(sizes)
         if found is None:
             return None
-        program = self._program.at(*found)
+        words, numbers = found
+        kernels = [(len(k.bindings), k.params) for k in self._program.kernels]
+        _native.check_device_steps(words, kernels, numbers[: len(self._program.memories)])
+        program = self._program.at(words, numbers)
         return DeviceExecutable(program, self.driver, self.report, self._donate, self.weights)

@@ -1,6 +1,7 @@
 // The Python module rlx.runtime._native; rlx/runtime/_native.pyi documents it.
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/pair.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/unique_ptr.h>
 #include <nanobind/stl/vector.h>
@@ -245,6 +246,16 @@ nb::object words_for(const PySizes& self, const std::vector<int64_t>& sizes) {
                         to_tuple(self.program->results(*numbers)));
 }
 
+void check_device_steps(nb::handle main, const std::vector<std::pair<size_t, int64_t>>& kernels,
+                        std::vector<int64_t> memories) {
+  std::vector<DeviceKernel> device;
+  for (const auto& [bindings, params] : kernels) device.push_back({bindings, params});
+  const HeldBytes bytes(main);
+  Words words({"main", static_cast<const std::byte*>(bytes.data()), bytes.size()});
+  StepReader reader(words, device.size(), &device);
+  check_steps("main", reader.main(), std::move(memories));
+}
+
 // A schedule for many sizes, on weights.
 struct PySized {
   std::shared_ptr<Weights> weights;
@@ -275,6 +286,7 @@ void bind_classes(nb::module_& module) {
              return self.program->numbers(sizes).has_value();
            })
       .def("bind", &words_for, "sizes"_a);
+  module.def("check_device_steps", &check_device_steps, "main"_a, "kernels"_a, "memories"_a);
 
   nb::class_<ObjectHandle>(module, "Object", nb::is_weak_referenceable())
       .def(

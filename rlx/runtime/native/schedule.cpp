@@ -13,9 +13,6 @@ namespace rlx {
 
 namespace {
 
-// Room for a kernel's over-read behind any block, without overflow anywhere.
-constexpr int64_t kMaxBytes = int64_t{1} << 56;
-
 constexpr int64_t kErrorBytes = 2 * sizeof(int64_t);
 
 std::string number(int64_t value) { return std::to_string(value); }
@@ -72,58 +69,59 @@ class Checker {
     if (kernels_ == Kernels::kAddresses && !contains(objects_, functions_, launch.kernel)) {
       refuse_kernel(where.text(), launch.kernel);
     }
-    least(where, "range", launch.range(), 0);
-    least(where, "grain", launch.grain(), 1);
+    bound(where, "range", launch.range(), 0);
+    bound(where, "grain", launch.grain(), 1);
     if (launch.scratch_bytes() < 0 || launch.scratch_bytes() > kMaxBytes) {
       refuse(where.text(), number(launch.scratch_bytes()) + " bytes of scratch", "at least 0");
     }
-    for (const Ref& ref : launch.places) place(where, ref, 0);
-  }
-
-  void check(const Path& where, const Collective& step) {
-    const auto refuse_unless = [&](bool holds, const char* found, int64_t value, int64_t end) {
-      if (!holds) {
-        refuse(where.text(), found + (" " + number(value)), "0.." + number(end) + " (excluded)");
-      }
-    };
-    const auto below = [&](const char* name, int64_t value, int64_t end) {
-      refuse_unless(value >= 0 && value < end, name, value, end);
-    };
-    below("kind", step.kind, kCollectiveKinds);
-    below("reduction", step.reduction, kReductions);
-    below("dtype", step.dtype, static_cast<int64_t>(std::size(kDTypes)));
-    least(where, "ranks", step.ranks, 1);
-    below("ranks", step.ranks, kMostRanks + 1);
-    below("site", step.site, kMaxBytes);
-    for (int64_t peer : step.peers) below("peer", peer, step.ranks);
-    const bool permutes = step.kind == kPermute, broadcasts = step.kind == kBroadcast;
-    if (permutes ? step.peers.size() % 2 != 0 : step.peers.size() != (broadcasts ? 1u : 0u)) {
-      refuse(where.text(), std::to_string(step.peers.size()) + " peers", "those of its kind");
-    }
-    const auto size = static_cast<int64_t>(kDTypes[step.dtype].size);
-    if (step.count < 0 || step.count > kMaxBytes / size / step.ranks) {
-      refuse(where.text(), "count " + number(step.count), "one whose blocks fit a memory");
-    }
-    if (step.source.has_value() == (step.kind == kAxisIndex)) {
-      refuse(where.text(), step.source ? "a source" : "no source", "one, but for axis_index");
-    }
-    const int64_t block = step.count * size;
-    const bool many_in = step.kind == kReduceScatter || step.kind == kAllToAll;
-    const bool many_out = step.kind == kAllGather || step.kind == kAllToAll;
-    if (step.source) place({&where, "source"}, *step.source, many_in ? block * step.ranks : block);
-    const int64_t out = step.kind == kAxisIndex ? 8 : many_out ? block * step.ranks : block;
-    place({&where, "target"}, step.target, out);
+    each_bound(launch, Bounds<Launch>{*this, where, launch});
   }
 
   template <typename Control>
   void check(const Path& where, const Control& control) {
-    each_field(control, [&](const auto& value, const char* name, int64_t least) {
-      if constexpr (std::is_same_v<decltype(value), const Steps&>) {
-        inside(control, [&] { steps({&where, name}, value); });
-      } else {
-        field(where, name, value, least);
-      }
-    });
+    each_bound(control, Bounds<Control>{*this, where, control});
+    agree(where, control);
+  }
+
+  // What the table of kinds says of the fields of a step.
+  template <typename Control>
+  struct Bounds {
+    template <typename... Bound>
+    void word(const char* name, int64_t word, Bound... bounds) {
+      checker.bound(where, name, word, bounds...);
+    }
+    void words(const char* name, const std::vector<int64_t>& words, int64_t least, int64_t most) {
+      for (int64_t word : words) checker.bound(where, name, word, least, most);
+    }
+    void place(const char* name, const Ref& ref, int64_t bytes) {
+      checker.place({&where, name}, ref, bytes);
+    }
+    void place(const char* name, const std::optional<Ref>& ref, int64_t bytes) {
+      if (ref) place(name, *ref, bytes);
+    }
+    void places(const char*, const std::vector<Ref>& places) {
+      for (const Ref& ref : places) checker.place(where, ref, 0);
+    }
+    void steps(const char* name, const Steps& steps) {
+      checker.inside(control, [&] { checker.steps({&where, name}, steps); });
+    }
+
+    Checker& checker;
+    const Path& where;
+    const Control& control;
+  };
+
+  // What the fields of a step must have with one another, beyond their bounds.
+  template <typename Control>
+  void agree(const Path&, const Control&) {}
+  void agree(const Path& where, const Collective& step) {
+    const bool permutes = step.kind == kPermute, broadcasts = step.kind == kBroadcast;
+    if (permutes ? step.peers.size() % 2 != 0 : step.peers.size() != (broadcasts ? 1u : 0u)) {
+      refuse(where.text(), std::to_string(step.peers.size()) + " peers", "those of its kind");
+    }
+    if (step.source.has_value() == (step.kind == kAxisIndex)) {
+      refuse(where.text(), step.source ? "a source" : "no source", "one, but for axis_index");
+    }
   }
 
   // Walks the steps inside a step. Places inside a loop may move with its rounds.
@@ -138,21 +136,15 @@ class Checker {
     counts_.pop_back();
   }
 
-  void least(const Path& where, const char* name, int64_t word, int64_t least) {
+  void bound(const Path& where, const char* name, int64_t word, int64_t least) {
     if (word < least) {
       refuse(where.text(), name + (" " + number(word)), "at least " + number(least));
     }
   }
-
-  void field(const Path& where, const char* name, int64_t word, int64_t least) {
-    this->least(where, name, word, least);
-  }
-  void field(const Path&, const char*, bool, int64_t) {}
-  void field(const Path& where, const char* name, const Ref& ref, int64_t bytes) {
-    place({&where, name}, ref, bytes);
-  }
-  void field(const Path& where, const char* name, const std::optional<Ref>& ref, int64_t bytes) {
-    if (ref) place({&where, name}, *ref, bytes);
+  void bound(const Path& where, const char* name, int64_t word, int64_t least, int64_t most) {
+    if (word < least || word > most) {
+      refuse(where.text(), name + (" " + number(word)), number(least) + ".." + number(most));
+    }
   }
 
   // `bytes` must lie behind the place; 0 admits the end of the memory (an empty tensor).
@@ -205,7 +197,7 @@ void each_launch(S& steps, F& found) {
           if constexpr (std::is_same_v<Op, Launch>) {
             found(op);
           } else {
-            each_field(op, [&](auto& field, const char*, int64_t) {
+            each_field(op, [&](auto& field) {
               using Field = std::remove_const_t<std::remove_reference_t<decltype(field)>>;
               if constexpr (std::is_same_v<Field, Steps>) each_launch(field, found);
             });
@@ -351,7 +343,7 @@ void collect(const Steps& steps, std::vector<const Collective*>& found) {
           if constexpr (std::is_same_v<Op, Collective>) {
             found.push_back(&op);
           } else {
-            each_field(op, [&](const auto& field, const char*, int64_t) {
+            each_field(op, [&](const auto& field) {
               using Field = std::remove_const_t<std::remove_reference_t<decltype(field)>>;
               if constexpr (std::is_same_v<Field, Steps>) collect(field, found);
             });

@@ -36,10 +36,7 @@ enum CollectiveKind : int64_t {
   kPermute,
   kBroadcast,
   kAxisIndex,
-  kCollectiveKinds,
 };
-inline constexpr int64_t kReductions = 4;
-inline constexpr int64_t kMostRanks = int64_t{1} << 20;
 
 // What a caller must pass for a param, an input or an output.
 struct Signature {

@@ -36,7 +36,7 @@ class Patcher {
       ++at_;  // its kind
       std::visit(
           [&](auto& op) {
-            each_field(op, [&](auto& field, const char*, int64_t) { walk(field); });
+            each_field(op, [&](auto& field) { walk(field); });
           },
           step.op);
     }

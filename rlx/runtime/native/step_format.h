@@ -3,11 +3,13 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <initializer_list>
 #include <optional>
 #include <type_traits>
 #include <variant>
 #include <vector>
 
+#include "element_types.h"
 #include "step.h"
 
 namespace rlx {
@@ -63,8 +65,24 @@ struct Step {
 
 inline constexpr int64_t kStepsVersion = 2;
 inline constexpr size_t kStepKinds = 5;
+// No memory has more bytes.
+inline constexpr int64_t kMaxBytes = int64_t{1} << 56;
 // The words of the shortest step, and of the shortest place.
 inline constexpr size_t kLeastStepWords = 6, kPlaceWords = 3;
+
+// The product of counts, or where no memory has so many bytes, one more than any has.
+inline int64_t product(std::initializer_list<int64_t> counts) {
+  int64_t all = 1;
+  for (int64_t count : counts) {
+    if (count == 0) return 0;
+    all = all > kMaxBytes / count ? kMaxBytes + 1 : all * count;
+  }
+  return all;
+}
+
+inline int64_t element_bytes(int64_t type) {
+  return static_cast<int64_t>(kDTypes[type].size);
+}
 
 // A step of a kind, by its number.
 inline Step empty_step(size_t kind) {
@@ -82,42 +100,81 @@ inline Step empty_step(size_t kind) {
   }
 }
 
-// Calls `visit` with each field of a step, its name, and the least that a word may be or
-// the bytes that must lie at a place, in the order in which they are written.
+// Calls `visit` with each field of a step, in the order in which they are written.
 template <typename S, typename Visit>
 void each_field(S& step, Visit&& visit) {
   using Kind = std::remove_const_t<S>;
   if constexpr (std::is_same_v<Kind, Launch>) {
-    visit(step.kernel, "kernel", int64_t{0});
-    visit(step.grid, "grid", int64_t{0});
-    visit(step.places, "places", int64_t{0});
-    visit(step.sizes, "sizes", int64_t{0});
+    visit(step.kernel);
+    visit(step.grid);
+    visit(step.places);
+    visit(step.sizes);
   } else if constexpr (std::is_same_v<Kind, If>) {
-    visit(step.flag, "flag", int64_t{1});
-    visit(step.then, "then", int64_t{0});
-    visit(step.otherwise, "otherwise", int64_t{0});
+    visit(step.flag);
+    visit(step.then);
+    visit(step.otherwise);
   } else if constexpr (std::is_same_v<Kind, While>) {
-    visit(step.flag, "flag", int64_t{1});
-    visit(step.limit, "limit", int64_t{-1});
-    visit(step.site, "site", int64_t{0});
-    visit(step.test, "test", int64_t{0});
-    visit(step.body, "body", int64_t{0});
+    visit(step.flag);
+    visit(step.limit);
+    visit(step.site);
+    visit(step.test);
+    visit(step.body);
   } else if constexpr (std::is_same_v<Kind, For>) {
-    visit(step.rounds, "rounds", int64_t{0});
-    visit(step.reverse, "reverse", int64_t{0});
-    visit(step.counter, "counter", int64_t{8});
-    visit(step.body, "body", int64_t{0});
+    visit(step.rounds);
+    visit(step.reverse);
+    visit(step.counter);
+    visit(step.body);
   } else if constexpr (std::is_same_v<Kind, Collective>) {
-    visit(step.kind, "kind", int64_t{0});
-    visit(step.reduction, "reduction", int64_t{0});
-    visit(step.dtype, "dtype", int64_t{0});
-    visit(step.count, "count", int64_t{0});
-    visit(step.ranks, "ranks", int64_t{1});
-    visit(step.axis, "axis", int64_t{0});
-    visit(step.peers, "peers", int64_t{0});
-    visit(step.site, "site", int64_t{0});
-    visit(step.source, "source", int64_t{0});
-    visit(step.target, "target", int64_t{0});
+    visit(step.kind);
+    visit(step.reduction);
+    visit(step.dtype);
+    visit(step.count);
+    visit(step.ranks);
+    visit(step.axis);
+    visit(step.peers);
+    visit(step.site);
+    visit(step.source);
+    visit(step.target);
+  }
+}
+
+// Gives `check` the words of a step with the least and the most that each may be, then
+// the places with the bytes that must lie there, and the steps inside. What it refuses
+// does not return. Of a launch the kernel knows what lies at a place.
+template <typename S, typename Check>
+void each_bound(const S& step, Check&& check) {
+  using Kind = std::remove_const_t<S>;
+  if constexpr (std::is_same_v<Kind, Launch>) {
+    check.places("places", step.places);
+  } else if constexpr (std::is_same_v<Kind, If>) {
+    check.place("flag", step.flag, 1);
+    check.steps("then", step.then);
+    check.steps("otherwise", step.otherwise);
+  } else if constexpr (std::is_same_v<Kind, While>) {
+    check.word("limit", step.limit, int64_t{-1});
+    check.word("site", step.site, int64_t{0}, int64_t{72057594037927935});
+    check.place("flag", step.flag, 1);
+    check.steps("test", step.test);
+    check.steps("body", step.body);
+  } else if constexpr (std::is_same_v<Kind, For>) {
+    check.word("rounds", step.rounds, int64_t{0});
+    check.place("counter", step.counter, 8);
+    check.steps("body", step.body);
+  } else if constexpr (std::is_same_v<Kind, Collective>) {
+    check.word("kind", step.kind, int64_t{0}, int64_t{6});
+    check.word("reduction", step.reduction, int64_t{0}, int64_t{3});
+    check.word("dtype", step.dtype, int64_t{0}, int64_t{14});
+    check.word("count", step.count, int64_t{0}, int64_t{72057594037927936});
+    check.word("ranks", step.ranks, int64_t{1}, int64_t{1048576});
+    check.words("peers", step.peers, int64_t{0}, step.ranks - 1);
+    check.word("site", step.site, int64_t{0}, int64_t{72057594037927935});
+    check.place("source", step.source,
+                step.kind == 1 || step.kind == 3 ? product({step.count, element_bytes(step.dtype), step.ranks}) :
+                product({step.count, element_bytes(step.dtype)}));
+    check.place("target", step.target,
+                step.kind == 6 ? int64_t{8} :
+                step.kind == 2 || step.kind == 3 ? product({step.count, element_bytes(step.dtype), step.ranks}) :
+                product({step.count, element_bytes(step.dtype)}));
   }
 }
 

@@ -89,7 +89,7 @@ Step StepReader::step(int depth) {
   Fields read{*this, depth};
   std::visit(
       [&](auto& op) {
-        each_field(op, [&](auto& field, const char*, int64_t) { read(field); });
+        each_field(op, [&](auto& field) { read(field); });
       },
       step.op);
   const auto* launch = std::get_if<Launch>(&step.op);

@@ -14,7 +14,7 @@
 // `model.bind({ batch: 2, tokens: 7 })` has `inputs` and `outputs` with numbers, and `run(feeds)`.
 
 import { boundTo, sizesOf } from "./sizes.js";
-import { KINDS, VERSION } from "./steps.js";
+import { BYTES, KINDS, VERSION } from "./steps.js";
 
 export const ARRAYS = {
   f32: Float32Array, i32: Int32Array, u32: Uint32Array, i16: Int16Array, u16: Uint16Array,
@@ -128,19 +128,27 @@ export class Model {
     const variant = this.program.variants[found.number];
     this.last = null;
     this.release();
-    const main = stepsOf(found.words);
+    const known = this.program.memories;
+    const main = this.checked(found.words, [...known, ...found.memories]);
     await this.scoped(async () => {
       await this.ready(variant);
       if (!this.prologues.has(variant.prologue)) {
         const { steps, sites } = this.program.prologues[variant.prologue];
-        await this.carryOut(stepsOf(steps), sites);
+        await this.carryOut(this.checked(steps, known), sites);
         this.prologues.add(variant.prologue);
       }
       this.allocate(found.memories, main);
     });
-    this.memories = [...this.program.memories, ...found.memories];
+    this.memories = [...known, ...found.memories];
     this.last = { ...found, sizes, main, sites: variant.sites };
     return this.last;
+  }
+
+  /** The steps of words, which stay in memories. */
+  checked(words, memories) {
+    const steps = stepsOf(words);
+    check(steps, memories.map((m) => m.bytes), this.program.kernels.length);
+    return steps;
   }
 
   memory(role, index) {
@@ -361,8 +369,9 @@ export function stepsOf(words) {
   const each = (read) => Array.from({ length: word() }, read);
   const place = () => ({ base: word(), offset: word(), moves: each(() => [word(), word()]) });
   const step = () => {
-    const { kind, fields } = KINDS[word()];
-    return Object.fromEntries([["kind", kind], ...fields.map(([name, type]) => [name, read[type]()])]);
+    const { kind, fields } = KINDS[word()] ?? {};
+    if (!kind) throw new Error("rlx: the program has steps of no known kind");
+    return Object.fromEntries([["kind", kind], ...fields.map((f) => [f.name, read[f.type]()])]);
   };
   const read = {
     kernel: word, word, flag: () => word() !== 0, grid: () => [word(), word(), word()],
@@ -375,6 +384,48 @@ export function stepsOf(words) {
   if (word() !== VERSION) throw new Error(`rlx: steps.js reads steps of version ${VERSION}`);
   return each(step);
 }
+
+/** Refuses steps whose words are out of bounds, or whose places leave their memories. */
+export function check(steps, sizes, kernels, rounds = []) {
+  for (const step of steps) {
+    const { fields } = KINDS.find((k) => k.kind === step.kind);
+    const refuse = (what) => {
+      throw new Error(`rlx: the program is damaged: ${step.kind}: ${what}`);
+    };
+    const within = (name, word, least, most) => {
+      if (!Number.isInteger(word) || word < least || word > most) refuse(`${name} ${word}`);
+    };
+    const inside = (name, place, bytes) => {
+      within(`the memory of ${name}`, place.base, 0, sizes.length - 1);
+      within(`the place of ${name}`, place.offset, 0, sizes[place.base] - bytes);
+      let last = place.offset + bytes;
+      for (const [depth, step] of place.moves) {
+        within(`a loop of ${name}`, depth, 0, rounds.length - 1);
+        within(`a move of ${name}`, step, 0, Infinity);
+        last += Math.max(rounds[depth] - 1, 0) * step;
+      }
+      within(`the last place of ${name}`, last, 0, sizes[place.base]);
+    };
+    for (const { name, type, unit, least, most = Infinity } of fields) {
+      if (type === "kernel") within(name, step[name], 0, kernels - 1);
+      if (type === "grid") step[name].forEach((word) => within(name, word, 0, Infinity));
+      if (type === "word") within(name, step[name], least, most);
+      if (unit === "rank") step[name].forEach((word) => within(name, word, 0, step.ranks - 1));
+    }
+    const bytesOf = (word) => step[word] * (elements(fields, word) ? BYTES[step[typeWord(fields)]] : 1);
+    const around = step.kind === "For" ? [...rounds, step.rounds] : rounds;
+    for (const { name, type, holds } of fields) {
+      if (type === "places") step[name].forEach((place) => inside(name, place, 0));
+      if (type === "steps") check(step[name], sizes, kernels, around);
+      if (!holds || !step[name]) continue;
+      const { bytes, by } = holds.find(({ where }) => !where || where[1].includes(step[where[0]]));
+      inside(name, step[name], by.reduce((all, word) => all * bytesOf(word), bytes));
+    }
+  }
+}
+
+const elements = (fields, word) => fields.find((f) => f.name === word).unit === "elements";
+const typeWord = (fields) => fields.find((f) => f.unit === "element type").name;
 
 function checked({ name, dtype, shape }, feeds) {
   const given = feeds[name];

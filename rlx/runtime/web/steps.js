@@ -4,9 +4,43 @@ export const VERSION = 2;
 
 // Of each kind of step the name, and the fields in the order in which they are written.
 export const KINDS = [
-  { kind: "Launch", fields: [["kernel", "kernel"], ["grid", "grid"], ["places", "places"], ["sizes", "words"]] },
-  { kind: "If", fields: [["flag", "place"], ["then", "steps"], ["otherwise", "steps"]] },
-  { kind: "While", fields: [["flag", "place"], ["limit", "word"], ["site", "word"], ["test", "steps"], ["body", "steps"]] },
-  { kind: "For", fields: [["rounds", "word"], ["reverse", "flag"], ["counter", "place?"], ["body", "steps"]] },
-  { kind: "Collective", fields: [["kind", "word"], ["reduction", "word"], ["dtype", "word"], ["count", "word"], ["ranks", "word"], ["axis", "words"], ["peers", "words"], ["site", "word"], ["source", "place?"], ["target", "place"]] },
+  { kind: "Launch", fields: [
+    {"name": "kernel", "type": "kernel"},
+    {"name": "grid", "type": "grid"},
+    {"name": "places", "type": "places"},
+    {"name": "sizes", "type": "words"},
+  ] },
+  { kind: "If", fields: [
+    {"name": "flag", "type": "place", "holds": [{"bytes": 1, "by": []}]},
+    {"name": "then", "type": "steps"},
+    {"name": "otherwise", "type": "steps"},
+  ] },
+  { kind: "While", fields: [
+    {"name": "flag", "type": "place", "holds": [{"bytes": 1, "by": []}]},
+    {"name": "limit", "type": "word", "least": -1},
+    {"name": "site", "type": "word", "least": 0, "most": 72057594037927935},
+    {"name": "test", "type": "steps"},
+    {"name": "body", "type": "steps"},
+  ] },
+  { kind: "For", fields: [
+    {"name": "rounds", "type": "word", "least": 0},
+    {"name": "reverse", "type": "flag"},
+    {"name": "counter", "type": "place?", "holds": [{"bytes": 8, "by": []}]},
+    {"name": "body", "type": "steps"},
+  ] },
+  { kind: "Collective", fields: [
+    {"name": "kind", "type": "word", "least": 0, "most": 6},
+    {"name": "reduction", "type": "word", "least": 0, "most": 3},
+    {"name": "dtype", "type": "word", "least": 0, "most": 14, "unit": "element type"},
+    {"name": "count", "type": "word", "least": 0, "most": 72057594037927936, "unit": "elements"},
+    {"name": "ranks", "type": "word", "least": 1, "most": 1048576},
+    {"name": "axis", "type": "words"},
+    {"name": "peers", "type": "words", "unit": "rank"},
+    {"name": "site", "type": "word", "least": 0, "most": 72057594037927935},
+    {"name": "source", "type": "place?", "holds": [{"bytes": 1, "by": ["count", "ranks"], "where": ["kind", [1, 3]]}, {"bytes": 1, "by": ["count"]}]},
+    {"name": "target", "type": "place", "holds": [{"bytes": 8, "by": [], "where": ["kind", [6]]}, {"bytes": 1, "by": ["count", "ranks"], "where": ["kind", [2, 3]]}, {"bytes": 1, "by": ["count"]}]},
+  ] },
 ];
+
+// Of an element, by the number of its type.
+export const BYTES = [2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 16];
