@@ -1701,6 +1701,37 @@ class GraphOps:
     def ifftshift(self, x: Value, axes: Sequence[int] | int | None = None) -> Value:
         """``numpy.fft.ifftshift``: the inverse of ``fftshift``."""
 
+    def igamma(self, lhs: Any, rhs: Any) -> Value:
+        """The regularised lower incomplete gamma function: of the shape a and the bound x the integral
+        from 0 to x of ``y**(a - 1) exp(-y) / gamma(a)``.
+
+        nan where one is negative, or both are 0 or infinite. It has second derivatives, but by a.
+
+        Numbers take the other operand's type; two types meet by promotion.
+
+        lhs: left
+        rhs: right
+        """
+
+    def igamma_grad_a(self, lhs: Any, rhs: Any) -> Value:
+        """The derivative of ``igamma(a, x)`` by a: 0 where x is 0 or infinite. It has none itself.
+
+        Numbers take the other operand's type; two types meet by promotion.
+
+        lhs: left
+        rhs: right
+        """
+
+    def igammac(self, lhs: Any, rhs: Any) -> Value:
+        """The regularised upper incomplete gamma function: ``1 - igamma(a, x)``, whose digits are all
+        there where x is beyond a + 1.
+
+        Numbers take the other operand's type; two types meet by promotion.
+
+        lhs: left
+        rhs: right
+        """
+
     def ihfft(
         self,
         x: Value,
@@ -5478,6 +5509,37 @@ class ValueOps:
 
     def ifftshift(self, axes: Sequence[int] | int | None = None) -> Value:
         """``numpy.fft.ifftshift``: the inverse of ``fftshift``."""
+
+    def igamma(self, rhs: Any) -> Value:
+        """The regularised lower incomplete gamma function: of the shape a and the bound x the integral
+        from 0 to x of ``y**(a - 1) exp(-y) / gamma(a)``.
+
+        nan where one is negative, or both are 0 or infinite. It has second derivatives, but by a.
+
+        Numbers take the other operand's type; two types meet by promotion.
+
+        lhs: left
+        rhs: right
+        """
+
+    def igamma_grad_a(self, rhs: Any) -> Value:
+        """The derivative of ``igamma(a, x)`` by a: 0 where x is 0 or infinite. It has none itself.
+
+        Numbers take the other operand's type; two types meet by promotion.
+
+        lhs: left
+        rhs: right
+        """
+
+    def igammac(self, rhs: Any) -> Value:
+        """The regularised upper incomplete gamma function: ``1 - igamma(a, x)``, whose digits are all
+        there where x is beyond a + 1.
+
+        Numbers take the other operand's type; two types meet by promotion.
+
+        lhs: left
+        rhs: right
+        """
 
     def ihfft(self, n: int | None = None, axis: int = -1, norm: str = "backward") -> Value:
         """``numpy.fft.ihfft``: the inverse of ``hfft``."""

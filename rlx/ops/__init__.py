@@ -31,6 +31,9 @@ FAMILIES: dict[str, tuple[str, ...]] = {
     ),
     "rlx.ops.pointwise.floats": ("mir.bitcast", "mir.copysign", "mir.nextafter"),
     "rlx.ops.pointwise.gamma": ("mir.lgamma", "mir.digamma", "mir.polygamma"),
+    "rlx.ops.pointwise.incomplete_gamma": (
+        "mir.igamma", "mir.igammac", "mir.igamma_grad_a",
+    ),
     "rlx.ops.pointwise.bessel": ("mir.bessel_i0e", "mir.bessel_i1e"),
     "rlx.ops.pointwise.unary": (
         "mir.relu", "mir.exp", "mir.log", "mir.sqrt", "mir.rsqrt", "mir.neg", "mir.abs",

@@ -47,6 +47,50 @@ def test_over_the_line(name: str, oracle: Callable[[Array], Array], dt: str) -> 
         np.testing.assert_allclose(found, expected, *((1e-5, 2e-6), (1e-11, 1e-13))[dt == "f64"])
 
 
+SHAPES = 10.0 ** np.linspace(-6, 6, 60)
+
+
+@pytest.mark.parametrize("dt", ["f32", "f64"])
+def test_incomplete_gamma_functions(dt: str) -> None:
+    """Around every shape, and far from it. SciPy's lower tail of shapes above 1e5 is cut short."""
+    rng = np.random.default_rng(0)
+    spread = rng.uniform(-4, 4, (20, 60)) / np.sqrt(SHAPES + 1)
+    a, x = np.broadcast_arrays(SHAPES, SHAPES * np.exp(spread))
+    a, x = (v.astype(dtype(dt).numpy) for v in (a, x))
+    wide = (a.astype(np.float64), x.astype(np.float64))
+    both = scipy.special.gammainc(*wide), scipy.special.gammaincc(*wide)
+    below = (wide[0] < 1e5) | (wide[1] > wide[0])
+    for found in ways(lambda a, x: a.igamma(x), a, x):
+        np.testing.assert_allclose(found[below], both[0][below],
+                                   *((1e-4, 1e-6), (1e-11, 1e-13))[dt == "f64"])  # fmt: skip
+    for found in ways(lambda a, x: a.igammac(x), a, x):
+        np.testing.assert_allclose(found[below], both[1][below],
+                                   *((1e-4, 1e-6), (1e-11, 1e-13))[dt == "f64"])  # fmt: skip
+
+
+def test_the_lower_tail_of_a_large_shape() -> None:
+    """By quadrature to 40 digits (mpmath), where SciPy's series is cut short."""
+    a = np.array([59737434.94242558, 1e6])
+    x = np.array([59702015.94062424, 995000.0])
+    for found in ways(lambda a, x: a.igamma(x), a, x):
+        np.testing.assert_allclose(found, [2.2865656917453327e-6, 2.7495803592700708e-7], 1e-13)
+
+
+def test_incomplete_gamma_functions_at_their_ends() -> None:
+    a, x = (v.ravel() for v in np.meshgrid(KINDS, KINDS))
+    for found in ways(lambda a, x: a.igamma(x), a, x):
+        np.testing.assert_allclose(found, scipy.special.gammainc(*np.float64([a, x])), atol=1e-7)
+
+
+def test_the_slope_of_an_incomplete_gamma_function_by_its_shape() -> None:
+    rng = np.random.default_rng(0)
+    a = np.exp(rng.uniform(-2, 6, 200))
+    x, h = a * np.exp(rng.normal(0, 2, 200) / np.sqrt(a + 1)), a * 1e-5
+    ahead, behind = (scipy.special.gammainc(a + s * h, x) for s in (1, -1))
+    for found in ways(lambda a, x: a.igamma_grad_a(x), a, x):
+        np.testing.assert_allclose(found, (ahead - behind) / (2 * h), 1e-5, 1e-8)
+
+
 @pytest.mark.parametrize("n", [1, 2, 3, 6])
 def test_polygamma_of_negative_numbers_follows_its_recurrence(n: int) -> None:
     """psi_n(x) = psi_n(x + 1) - (-1)**n n! / x**(n + 1), down from positive numbers."""

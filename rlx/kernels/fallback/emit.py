@@ -310,8 +310,8 @@ class LoopBuilder:
 
     # -- pointwise ops ---------------------------------------------------------------------
 
-    def pointwise(self) -> None:
-        """The loop nest of an op with a formula: one result element a point."""
+    def pointwise(self, formula: Callable[..., Reg]) -> None:
+        """The loop nest of an op with a formula, as ``scalar`` is one: a result element a point."""
         op = self.op
         shape = op.out.type.static_shape
 
@@ -324,7 +324,7 @@ class LoopBuilder:
 
         def point(*at: Reg) -> None:
             regs = [element(n, at) for n, v in enumerate(op.operands) if v is not None]
-            self.store(0, at, op.scalar(self.k, *regs))
+            self.store(0, at, formula(self.k, *regs))
 
         self.parallel(shape, point)
 
@@ -412,5 +412,5 @@ def _written(b: LoopBuilder) -> LoopBuilder:
     if hasattr(type(b.op), "loops"):
         b.op.loops(b)
     else:
-        b.pointwise()
+        b.pointwise(b.op.scalar)
     return b

@@ -17,7 +17,15 @@ from rlx.ops.pointwise.cast import in_double
 from rlx.ops.pointwise.elementary import two_samples
 from rlx.types import f64
 
-__all__ = ["Digamma", "Lgamma", "Polygamma"]
+__all__ = [
+    "BERNOULLI",
+    "Digamma",
+    "Lgamma",
+    "Polygamma",
+    "digamma_above",
+    "horner",
+    "lgamma_middle",
+]
 
 BERNOULLI = (
     1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730, 7 / 6, -3617 / 510, 43867 / 798,
@@ -49,7 +57,7 @@ def _at_two(terms: int) -> tuple[float, ...]:
     return (1 - GAMMA, *rest)
 
 
-def _horner(coefficients: Sequence[float], x: Any) -> Any:
+def horner(coefficients: Sequence[float], x: Any) -> Any:
     """A polynomial at x, the constant first; at infinity too."""
     found = x * coefficients[-1] + coefficients[-2]
     for c in reversed(coefficients[:-2]):
@@ -85,33 +93,34 @@ class Lgamma(OfGamma, name="mir.lgamma"):
     def scalar(self, k: Any, x: Any) -> Any:
         wide = x.dtype is f64
         y = k.select(x < 0.0, 1.0 - x, x)
-        found = k.select(y < 8.5, self._middle(k, y, wide), self._far(k, y, wide))
+        found = k.select(y < 8.5, lgamma_middle(k, y, wide), self._far(k, y, wide))
         apart = k.abs(x - k.round_even(x))
         mirrored = math.log(math.pi) - k.log(k.sin(apart * math.pi)) - found
         found = k.select(x < 0.0, mirrored, found)
         return k.select(k.compare("eq", k.abs(x), math.inf), math.inf, found)
 
-    def _middle(self, k: Any, y: Any, wide: bool) -> Any:
-        """From 0 to 8.5: the series around 2, to which factors lead."""
-        product, z = y * 0.0 + 1.0, y - 2.0
-        for i in range(1, 7):
-            product = k.select(y >= i + 1.5, product * (y - float(i)), product)
-            z = k.select(y >= i + 1.5, y - (i + 2.0), z)
-        low, least = k.compare("lt", y, 1.5), k.compare("lt", y, 0.5)
-        z = k.select(least, y, k.select(low, y - 1.0, z))
-        series = z * _horner(_at_two(28 if wide else 14), z)
-        below = k.select(low, k.log1p(z), 0.0) + k.select(least, k.log(y), 0.0)
-        return series + k.log(product) - below
-
     def _far(self, k: Any, y: Any, wide: bool) -> Any:
         """Stirling's series."""
         terms = [b / (2 * j * (2 * j - 1)) for j, b in enumerate(BERNOULLI, 1)]
         inverse = 1.0 / y
-        tail = inverse * _horner(terms if wide else terms[:3], inverse * inverse)
+        tail = inverse * horner(terms if wide else terms[:3], inverse * inverse)
         return (y - 0.5) * (k.log(y) - 1.0) + (0.5 * math.log(2 * math.pi) - 0.5) + tail
 
     def slope(self, x: Value, y: Value) -> Value:
         return x.digamma()
+
+
+def lgamma_middle(k: Any, y: Any, wide: bool) -> Any:
+    """Of a number from 0 to 8.5: the series around 2, to which factors lead."""
+    product, z = y * 0.0 + 1.0, y - 2.0
+    for i in range(1, 7):
+        product = k.select(y >= i + 1.5, product * (y - float(i)), product)
+        z = k.select(y >= i + 1.5, y - (i + 2.0), z)
+    low, least = k.compare("lt", y, 1.5), k.compare("lt", y, 0.5)
+    z = k.select(least, y, k.select(low, y - 1.0, z))
+    series = z * horner(_at_two(28 if wide else 14), z)
+    below = k.select(low, k.log1p(z), 0.0) + k.select(least, k.log(y), 0.0)
+    return series + k.log(product) - below
 
 
 class Digamma(OfGamma, name="mir.digamma"):
@@ -123,14 +132,14 @@ class Digamma(OfGamma, name="mir.digamma"):
     def _in_double(self, x: Array) -> Array:
         with np.errstate(all="ignore"):
             y = np.where(x < 0, 1 - x, x)
-            found = _digamma(np.log, y, steps=16, terms=8)
+            found = digamma_above(np.log, y, steps=16, terms=8)
             apart = x - np.rint(x)
             mirrored = np.where(apart == 0, np.nan, found - math.pi / np.tan(apart * math.pi))
             return np.where(x < 0, mirrored, found)
 
     def scalar(self, k: Any, x: Any) -> Any:
         steps, terms = (12, 8) if x.dtype is f64 else (6, 4)
-        found = _digamma(k.log, k.select(x < 0.0, 1.0 - x, x), steps, terms)
+        found = digamma_above(k.log, k.select(x < 0.0, 1.0 - x, x), steps, terms)
         apart = x - k.round_even(x)
         mirrored = found - math.pi / k.tan(apart * math.pi)
         mirrored = k.select(k.compare("eq", apart, 0.0), math.nan, mirrored)
@@ -140,12 +149,12 @@ class Digamma(OfGamma, name="mir.digamma"):
         return x.polygamma(1)
 
 
-def _digamma(log: Callable[[Any], Any], x: Any, steps: int, terms: int) -> Any:
+def digamma_above(log: Callable[[Any], Any], x: Any, steps: int, terms: int) -> Any:
     """Of a number that is not negative: the asymptotic series, ``steps`` further up."""
     y = x + float(steps)
     inverse = 1.0 / y
     square = inverse * inverse
-    tail = square * _horner([b / (2 * j) for j, b in enumerate(BERNOULLI[:terms], 1)], square)
+    tail = square * horner([b / (2 * j) for j, b in enumerate(BERNOULLI[:terms], 1)], square)
     found = log(y) - inverse * 0.5 - tail
     total = 1.0 / x
     for i in range(1, steps):
@@ -197,7 +206,7 @@ class Polygamma(OfGamma, name="mir.polygamma"):
         for j, b in enumerate(BERNOULLI[: 10 if wide else 5], 1):
             tail.append(b * rising / math.factorial(2 * j))
             rising *= (s + 2 * j - 1) * (s + 2 * j)
-        last = _horner([1.0 / self.n, 0.5], inverse) + square * _horner(tail, square)
+        last = horner([1.0 / self.n, 0.5], inverse) + square * horner(tail, square)
         sign = -1.0 if self.n % 2 == 0 else 1.0
         return (total + self._factorial_power(inverse) * last) * sign
 
@@ -219,7 +228,7 @@ class Polygamma(OfGamma, name="mir.polygamma"):
             slope = [c * i for i, c in enumerate(curve)][1:]
             curve = [-a - b for a, b in zip([*slope, 0.0, 0.0], [0.0, 0.0, *slope], strict=True)]
         mirror = found * (-1.0 if self.n % 2 else 1.0)
-        return mirror - _horner(curve, cotangent) * math.pi ** (self.n + 1)
+        return mirror - horner(curve, cotangent) * math.pi ** (self.n + 1)
 
     def slope(self, x: Value, y: Value) -> Value:
         return x.polygamma(self.n + 1)
