@@ -35,11 +35,15 @@ class GraphOps:
     def acos(self, x: Value) -> Value:
         """Arc cosine, in [0, pi]; nan beyond -1 and 1.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def acosh(self, x: Value) -> Value:
         """Inverse hyperbolic cosine, of 1 and above; nan below.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -203,17 +207,23 @@ class GraphOps:
     def asin(self, x: Value) -> Value:
         """Arc sine, in [-pi/2, pi/2]; nan beyond -1 and 1.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def asinh(self, x: Value) -> Value:
         """Inverse hyperbolic sine.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def atan(self, x: Value) -> Value:
         """Arc tangent, in (-pi/2, pi/2).
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -232,6 +242,8 @@ class GraphOps:
 
     def atanh(self, x: Value) -> Value:
         """Inverse hyperbolic tangent; infinite at -1 and 1, nan beyond.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -930,11 +942,15 @@ class GraphOps:
     def cos(self, x: Value) -> Value:
         """Cosine of an angle in radians.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def cosh(self, x: Value) -> Value:
         """Hyperbolic cosine.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -1258,6 +1274,8 @@ class GraphOps:
     def exp2(self, x: Value) -> Value:
         """2 to the power of every element; exact where it is whole.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
@@ -1272,6 +1290,8 @@ class GraphOps:
 
     def expm1(self, x: Value) -> Value:
         """``exp(x) - 1``, precise near 0.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -2020,11 +2040,15 @@ class GraphOps:
     def log1p(self, x: Value) -> Value:
         """``log(1 + x)``, precise near 0; -inf at -1, nan below.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def log2(self, x: Value) -> Value:
         """Logarithm to base 2, exact at powers of 2; -inf at 0, nan below.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -2606,7 +2630,9 @@ class GraphOps:
         """
 
     def pow(self, lhs: Any, rhs: Any) -> Value:
-        """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is nan.
+        """``lhs`` to the power ``rhs``; a negative base with a fractional power is nan.
+
+        Of complex numbers it is ``exp(rhs log(lhs))``, by other ops.
 
         Numbers take the other operand's type; two types meet by promotion.
 
@@ -3335,6 +3361,8 @@ class GraphOps:
     def rsqrt(self, x: Value) -> Value:
         """One over the square root; inf at 0, nan below.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
@@ -3541,11 +3569,15 @@ class GraphOps:
     def sigmoid(self, x: Value) -> Value:
         """``1 / (1 + exp(-x))``.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def sign(self, x: Value) -> Value:
         """-1, 0 or 1; zeros keep their sign and nan stays. Its derivative is 0 everywhere.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -3559,11 +3591,15 @@ class GraphOps:
     def sin(self, x: Value) -> Value:
         """Sine of an angle in radians.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def sinh(self, x: Value) -> Value:
         """Hyperbolic sine.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -3800,11 +3836,15 @@ class GraphOps:
     def tan(self, x: Value) -> Value:
         """Tangent of an angle in radians.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def tanh(self, x: Value) -> Value:
         """Hyperbolic tangent.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -3978,11 +4018,15 @@ class ValueOps:
     def acos(self) -> Value:
         """Arc cosine, in [0, pi]; nan beyond -1 and 1.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def acosh(self) -> Value:
         """Inverse hyperbolic cosine, of 1 and above; nan below.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -4122,17 +4166,23 @@ class ValueOps:
     def asin(self) -> Value:
         """Arc sine, in [-pi/2, pi/2]; nan beyond -1 and 1.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def asinh(self) -> Value:
         """Inverse hyperbolic sine.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def atan(self) -> Value:
         """Arc tangent, in (-pi/2, pi/2).
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -4151,6 +4201,8 @@ class ValueOps:
 
     def atanh(self) -> Value:
         """Inverse hyperbolic tangent; infinite at -1 and 1, nan beyond.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -4811,11 +4863,15 @@ class ValueOps:
     def cos(self) -> Value:
         """Cosine of an angle in radians.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def cosh(self) -> Value:
         """Hyperbolic cosine.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -5118,6 +5174,8 @@ class ValueOps:
     def exp2(self) -> Value:
         """2 to the power of every element; exact where it is whole.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
@@ -5132,6 +5190,8 @@ class ValueOps:
 
     def expm1(self) -> Value:
         """``exp(x) - 1``, precise near 0.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -5797,11 +5857,15 @@ class ValueOps:
     def log1p(self) -> Value:
         """``log(1 + x)``, precise near 0; -inf at -1, nan below.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def log2(self) -> Value:
         """Logarithm to base 2, exact at powers of 2; -inf at 0, nan below.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -6351,7 +6415,9 @@ class ValueOps:
         """
 
     def pow(self, rhs: Any) -> Value:
-        """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is nan.
+        """``lhs`` to the power ``rhs``; a negative base with a fractional power is nan.
+
+        Of complex numbers it is ``exp(rhs log(lhs))``, by other ops.
 
         Numbers take the other operand's type; two types meet by promotion.
 
@@ -7034,6 +7100,8 @@ class ValueOps:
     def rsqrt(self) -> Value:
         """One over the square root; inf at 0, nan below.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
@@ -7233,11 +7301,15 @@ class ValueOps:
     def sigmoid(self) -> Value:
         """``1 / (1 + exp(-x))``.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def sign(self) -> Value:
         """-1, 0 or 1; zeros keep their sign and nan stays. Its derivative is 0 everywhere.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -7251,11 +7323,15 @@ class ValueOps:
     def sin(self) -> Value:
         """Sine of an angle in radians.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def sinh(self) -> Value:
         """Hyperbolic sine.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """
@@ -7477,11 +7553,15 @@ class ValueOps:
     def tan(self) -> Value:
         """Tangent of an angle in radians.
 
+        Of complex numbers it is a formula of ops on their parts.
+
         x: the tensor
         """
 
     def tanh(self) -> Value:
         """Hyperbolic tangent.
+
+        Of complex numbers it is a formula of ops on their parts.
 
         x: the tensor
         """

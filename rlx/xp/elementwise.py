@@ -92,19 +92,35 @@ def _op(method: str) -> Callable[..., Any]:
     return found
 
 
-def _unary(name: str, method: str = "", *, whole: str = "") -> Callable[..., Any]:
-    """A function that is an op. ``whole`` says what it does to integers, which the op leaves out:
-    "same" nothing, or a number that is the result for all of them."""
+def _unary(name: str, method: str = "", *, whole: bool = False) -> Callable[..., Any]:
+    """A function that is an op. If ``whole``, it leaves integers as they are."""
     method = method or name
 
     def f(x: Operand, /) -> Any:
         integer = isinstance(x, Value) and (x.dtype.is_int or x.dtype is bool_)
         if whole and integer:
-            return x if whole == "same" else (x.eq(x) if whole == "true" else x.ne(x))
+            return x
         return _op(method)(x)
 
     f.__name__ = f.__qualname__ = name
     f.__doc__ = f"The op ``{method}``, element by element."
+    return function(f)
+
+
+def _about_floats(name: str, integers: bool) -> Callable[..., Any]:
+    """What is asked of floats: of integers the answer is known. If it is "yes" for them, it is for
+    a complex number where it is for both parts, else where it is for one."""
+
+    def f(x: Operand, /) -> Any:
+        if x.dtype.is_complex:
+            re, im = _op(name)(x.real()), _op(name)(x.imag())
+            return re.logical_and(im) if integers else re.logical_or(im)
+        if x.dtype.is_int or x.dtype is bool_:
+            return x.eq(x) if integers else x.ne(x)
+        return _op(name)(x)
+
+    f.__name__ = f.__qualname__ = name
+    f.__doc__ = f"The op ``{name}``, element by element; of a complex number by its parts."
     return function(f)
 
 
@@ -128,21 +144,21 @@ asinh = _unary("asinh")
 atan = _unary("atan")
 atanh = _unary("atanh")
 bitwise_invert = _unary("bitwise_invert", "bitwise_not")
-ceil = _unary("ceil", whole="same")
+ceil = _unary("ceil", whole=True)
 cos = _unary("cos")
 cosh = _unary("cosh")
 exp = _unary("exp")
 expm1 = _unary("expm1")
-floor = _unary("floor", whole="same")
-isfinite = _unary("isfinite", whole="true")
-isinf = _unary("isinf", whole="false")
-isnan = _unary("isnan", whole="false")
+floor = _unary("floor", whole=True)
+isfinite = _about_floats("isfinite", integers=True)
+isinf = _about_floats("isinf", integers=False)
+isnan = _about_floats("isnan", integers=False)
 log = _unary("log")
 log1p = _unary("log1p")
 log2 = _unary("log2")
 logical_not = _unary("logical_not")
 negative = _unary("negative", "neg")
-round = _unary("round", whole="same")
+round = _unary("round", whole=True)
 sign = _unary("sign")
 sin = _unary("sin")
 sinh = _unary("sinh")
@@ -150,7 +166,7 @@ sqrt = _unary("sqrt")
 square = _unary("square")
 tan = _unary("tan")
 tanh = _unary("tanh")
-trunc = _unary("trunc", whole="same")
+trunc = _unary("trunc", whole=True)
 
 add = _binary("add")
 atan2 = _binary("atan2")

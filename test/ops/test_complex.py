@@ -226,9 +226,9 @@ REFUSED = {
     "maximum takes .*found c64. Take its real": lambda x: x.maximum(0),
     "reduce_max takes .*found c64": lambda x: x.max(),
     "relu takes .*found c64": lambda x: x.relu(),
-    "sin takes .*found c64": lambda x: x.sin(),
+    "erf takes .*found c64": lambda x: x.erf(),
     "floor takes .*found c64": lambda x: x.floor(),
-    "pow takes .*found c64": lambda x: x**2.0,
+    "fmod takes .*found c64": lambda x: x.fmod(2.0),
     "c64 has no value in f32. Take its real": lambda x: x.cast(to="f32"),
     "complex takes f32, f64; found c64": lambda x: x.complex(x),
     "conj takes c64, c128; found f32": lambda x: type(x.conj().op)(x.real()),
@@ -257,6 +257,8 @@ LOSSES: dict[str, Any] = {
     "matmul": lambda z: (z.reshape(2, 2) @ z.reshape(2, 2).conj()).abs().sum(),
     "sqrt": lambda z: z.sqrt().real().sum(),
     "cast": lambda z: (z.real() * z).abs().sum(),
+    "elementary": lambda z: (z.sin() * z.tanh() + z.asin() * z.log1p() + z.atan()).real().sum(),
+    "power": lambda z: (z ** (z * 0.5) + z.sigmoid() * z.sign()).imag().sum(),
 }
 Z = np.array([0.5 + 1.0j, -1.2 + 0.3j, 0.7 - 0.8j, 1.5 + 0.2j])
 
@@ -306,7 +308,10 @@ def test_gradients_are_jaxs() -> None:
         "matmul": lambda z: jnp.abs(z.reshape(2, 2) @ z.reshape(2, 2).conj()).sum(),
         "sqrt": lambda z: jnp.sqrt(z).real.sum(),
         "cast": lambda z: jnp.abs(z.real * z).sum(),
-    }
+        "elementary": lambda z: (
+            jnp.sin(z) * jnp.tanh(z) + jnp.arcsin(z) * jnp.log1p(z) + jnp.arctan(z)).real.sum(),
+        "power": lambda z: (z ** (z * 0.5) + jnp.sign(z) / (1 + jnp.exp(-z))).imag.sum(),
+    }  # fmt: skip
     for name, loss in theirs.items():
         np.testing.assert_allclose(gradient(LOSSES[name], Z), jax.grad(loss)(Z), rtol=1e-9)
 

@@ -28,17 +28,17 @@ T = np.array([1.0, -1.0, -0.0, 3.0, np.inf, 1.0, 2.0, -2.0])
 Args = tuple[Any, ...]
 CASES: dict[str, list[Args]] = {
     **{
-        name: [(D,), (F,)]
+        name: [(D,), (F,), (C,)]
         for name in (
             "abs", "atan", "asinh", "cos", "cosh", "exp", "expm1", "negative", "positive", "sign",
             "sin", "sinh", "square", "tan", "tanh",
         )
     },
-    **{name: [(P,)] for name in ("log", "log10", "log1p", "log2", "reciprocal", "sqrt")},
-    **{name: [(U,)] for name in ("acos", "asin", "atanh")},
-    "acosh": [(P + 1,)],
+    **{name: [(P,), (C,)] for name in ("log", "log10", "log1p", "log2", "reciprocal", "sqrt")},
+    **{name: [(U,), (C,)] for name in ("acos", "asin", "atanh")},
+    "acosh": [(P + 1,), (C,)],
     **{name: [(D * 3,), (S,), (I,)] for name in ("ceil", "floor", "round", "trunc")},
-    **{name: [(S,), (I,)] for name in ("isfinite", "isinf", "isnan")},
+    **{name: [(S,), (I,), (S + 1j,)] for name in ("isfinite", "isinf", "isnan")},
     **{name: [(C,), (D,)] for name in ("conj", "real", "imag")},
     **{
         name: [(D, P), (F, F[0]), (I, J), (F, 2.0), (3, I)]
@@ -54,11 +54,11 @@ CASES: dict[str, list[Args]] = {
     "bitwise_right_shift": [(I, J), (K, 2)],
     **{name: [(B, B[0])] for name in ("logical_and", "logical_or", "logical_xor")},
     "logical_not": [(B,)],
-    "divide": [(D, P), (I, J), (1.0, P)],
+    "divide": [(D, P), (I, J), (1.0, P), (C, P)],
     "floor_divide": [(D, P), (I, J)],
     "remainder": [(D, P), (I, J), (K, 4)],
     "atan2": [(D, P), (S, T)],
-    "pow": [(P, D), (I, J), (K, K), (I, 3), (2, K), (J, np.int32(40))],
+    "pow": [(P, D), (C, D), (2.0, C), (I, J), (K, K), (I, 3), (2, K), (J, np.int32(40))],
     "hypot": [(D, P), (S, T), (np.array([1e300, 3e-300]), np.array([1e300, 4e-300]))],
     "logaddexp": [(D, P), (S, T), (S, S)],
     "signbit": [(S[:6],)],
@@ -98,17 +98,17 @@ CASES: dict[str, list[Args]] = {
     "tile": [(D, (2, 1)), (D[0], (2, 2))],
     "unstack": [(D,)],
     # -- products
-    "matmul": [(D, P.T), (I, J.T), (D[0], P.T)],
+    "matmul": [(D, P.T), (I, J.T), (D[0], P.T), (C, C.T)],
     "tensordot": [(D, np.stack([D, P]).transpose(1, 2, 0))],
     "vecdot": [(D, P), (C, C)],
     # -- reductions
-    **{name: [(D,), (I,), (K,), (B,)] for name in ("sum", "prod")},
+    **{name: [(D,), (I,), (K,), (B,), (C,)] for name in ("sum", "prod")},
     **{name: [(D,), (I,), (S,)] for name in ("max", "min")},
-    "mean": [(D,), (I,)],
+    "mean": [(D,), (I,), (C,)],
     **{name: [(D,), (F,)] for name in ("std", "var")},
-    **{name: [(B,), (D,), (np.zeros((2, 0)),)] for name in ("all", "any")},
-    "count_nonzero": [(I,), (B,)],
-    **{name: [(D[0],), (K,)] for name in ("cumulative_sum", "cumulative_prod")},
+    **{name: [(B,), (D,), (C,), (np.zeros((2, 0)),)] for name in ("all", "any")},
+    "count_nonzero": [(I,), (B,), (C,)],
+    **{name: [(D[0],), (K,), (C[0],)] for name in ("cumulative_sum", "cumulative_prod")},
     **{name: [(D,), (I,)] for name in ("argmax", "argmin")},
     "argsort": [(D,), (I[0],)],
     "sort": [(D,), (I,)],

@@ -10,7 +10,7 @@ import numpy as np
 
 from rlx.ir.op import Array
 from rlx.ir.value import Value
-from rlx.ops.pointwise.base import Unary
+from rlx.ops.pointwise.base import Analytic, Unary
 from rlx.ops.pointwise.cast import in_double, widened
 from rlx.ops.pointwise.unary import FLOATS_ONLY, samples
 
@@ -108,7 +108,7 @@ class ErfInv(Activation, name="mir.erfinv"):
         return (y * y).exp() * (1.0 / TWO_OVER_SQRT_PI)
 
 
-class Tanh(Activation, name="mir.tanh"):
+class Tanh(Activation, Analytic, name="mir.tanh"):
     """Hyperbolic tangent."""
 
     def reference(self, x: Array) -> Array:
@@ -121,7 +121,7 @@ class Tanh(Activation, name="mir.tanh"):
         return 1.0 - y * y
 
 
-class Sigmoid(Activation, name="mir.sigmoid"):
+class Sigmoid(Activation, Analytic, name="mir.sigmoid"):
     """``1 / (1 + exp(-x))``."""
 
     def reference(self, x: Array) -> Array:

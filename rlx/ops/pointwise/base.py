@@ -22,9 +22,8 @@ from rlx.types import (
 )
 
 __all__ = [
-    "ANY", "ARITHMETIC", "INEXACT", "NUMERIC", "ORDERED", "Binary", "Pointwise", "Unary",
-    "check_ordered", "sum_to",
-    "unsuitable",
+    "ANY", "ARITHMETIC", "INEXACT", "NUMERIC", "ORDERED", "Analytic", "Binary", "Pointwise",
+    "Unary", "check_ordered", "sum_to", "unsuitable",
 ]  # fmt: skip
 
 NUMERIC: tuple[DType, ...] = (*FLOATS, *INTS)
@@ -98,6 +97,19 @@ class Unary(Pointwise):
 
     def jvp(self, t: Value) -> Value:
         return t * self.derivative()
+
+
+class Analytic(Unary):
+    """A function that complex numbers have too, by a formula of other ops."""
+
+    @classmethod
+    def build(cls, x: Value) -> Value:
+        """Of complex numbers it is a formula of ops on their parts."""
+        if isinstance(x, Value) and x.dtype.is_complex:
+            from rlx.ops.pointwise.analytic import FORMS
+
+            return FORMS[cls.name](x)
+        return cls(x).out
 
 
 class Binary(Pointwise):

@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from rlx.errors import DTypeError, ShapeError
+from rlx.ir.lift import promoted
 from rlx.ir.op import Array, bad, sample
 from rlx.ir.value import Value
 from rlx.ops.pointwise.base import ARITHMETIC, INEXACT, ORDERED, Binary, sum_to
@@ -167,7 +168,10 @@ class Div(Binary, name="mir.div"):
 
 
 class Pow(Binary, name="mir.pow"):
-    """``lhs`` to the power ``rhs``, of floats; a negative base with a fractional power is nan."""
+    """``lhs`` to the power ``rhs``; a negative base with a fractional power is nan.
+
+    Of complex numbers it is ``exp(rhs log(lhs))``, by other ops.
+    """
 
     dtypes = FLOATS
     samples = tuple(sample(*s.types, data={0: "positive"}) for s in SAMPLES)
@@ -176,6 +180,16 @@ class Pow(Binary, name="mir.pow"):
         bad("2xf32", "2xf64", match="one type", error=DTypeError),
         bad("2xi32", "2xi32", match="found i32. Cast the operand", error=DTypeError),
     )
+
+    @classmethod
+    def build(cls, lhs: Any, rhs: Any) -> Value:
+        """Numbers take the other operand's type; two types meet by promotion."""
+        a, b = promoted(lhs, rhs)
+        if a.dtype.is_complex:
+            from rlx.ops.pointwise.analytic import power
+
+            return power(a, b)
+        return cls(a, b).out
 
     def reference(self, lhs: Array, rhs: Array) -> Array:
         return in_double(np.float_power, lhs, rhs)

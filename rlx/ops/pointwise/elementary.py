@@ -13,7 +13,7 @@ from rlx.errors import DTypeError, ShapeError
 from rlx.ir.op import Array, Sample, bad, sample
 from rlx.ir.value import Value
 from rlx.ops.pointwise.activation import Activation
-from rlx.ops.pointwise.base import Binary, Unary, sum_to
+from rlx.ops.pointwise.base import Analytic, Binary, Unary, sum_to
 from rlx.ops.pointwise.binary import SAMPLES, total
 from rlx.ops.pointwise.cast import in_double, widened
 from rlx.ops.pointwise.unary import FLOATS_ONLY
@@ -44,7 +44,7 @@ def two_samples(data: str = "normal") -> tuple[Sample, ...]:
     return (sample("2x3xT", data={0: data}), sample("T", data={0: data}))
 
 
-class Elementary(Activation):
+class Elementary(Activation, Analytic):
     """A function that a target's math table has, by the op's name."""
 
     samples = two_samples()

@@ -9,7 +9,7 @@ import numpy as np
 from rlx.errors import DTypeError
 from rlx.ir.op import Array, Bad, Sample, bad, sample
 from rlx.ir.value import Value
-from rlx.ops.pointwise.base import ARITHMETIC, INEXACT, NUMERIC, Unary
+from rlx.ops.pointwise.base import ARITHMETIC, INEXACT, NUMERIC, Analytic, Unary
 from rlx.ops.pointwise.cast import in_double
 from rlx.types import DType
 
@@ -97,7 +97,7 @@ class Sqrt(Unary, name="mir.sqrt"):
         return 0.5 / self.out
 
 
-class Rsqrt(Unary, name="mir.rsqrt"):
+class Rsqrt(Analytic, name="mir.rsqrt"):
     """One over the square root; inf at 0, nan below."""
 
     samples = samples("positive")
@@ -113,7 +113,7 @@ class Rsqrt(Unary, name="mir.rsqrt"):
         return -0.5 * (self.out / self.x)
 
 
-class Sin(Unary, name="mir.sin"):
+class Sin(Analytic, name="mir.sin"):
     """Sine of an angle in radians."""
 
     samples = samples()
@@ -129,7 +129,7 @@ class Sin(Unary, name="mir.sin"):
         return self.x.cos()
 
 
-class Cos(Unary, name="mir.cos"):
+class Cos(Analytic, name="mir.cos"):
     """Cosine of an angle in radians."""
 
     samples = samples()
@@ -145,7 +145,7 @@ class Cos(Unary, name="mir.cos"):
         return -self.x.sin()
 
 
-class Tan(Unary, name="mir.tan"):
+class Tan(Analytic, name="mir.tan"):
     """Tangent of an angle in radians."""
 
     samples = samples("unit")
@@ -161,7 +161,7 @@ class Tan(Unary, name="mir.tan"):
         return self.out * self.out + 1.0
 
 
-class Atan(Unary, name="mir.atan"):
+class Atan(Analytic, name="mir.atan"):
     """Arc tangent, in (-pi/2, pi/2)."""
 
     samples = samples()
@@ -253,7 +253,7 @@ class Abs(Unary, name="mir.abs"):
         return zero.where(0.0, self.x / zero.where(1.0, self.out))
 
 
-class Sign(Unary, name="mir.sign"):
+class Sign(Analytic, name="mir.sign"):
     """-1, 0 or 1; zeros keep their sign and nan stays. Its derivative is 0 everywhere."""
 
     dtypes = NUMERIC

@@ -86,7 +86,7 @@ def _remainder(n: Node) -> Result:
 @row("power")
 def _power(n: Node) -> Result:
     if n.x.dtype.is_complex:
-        return (n.x.log() * n.xs[1]).exp()
+        return n.x.pow(n.xs[1])
     return _pow(n.x, n.xs[1])
 
 

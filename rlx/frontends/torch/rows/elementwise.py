@@ -65,7 +65,6 @@ from rlx.ops.pointwise.unary import (
     Relu,
     Round,
     Rsqrt,
-    Sign,
     Sin,
     Sqrt,
     Tan,
@@ -105,14 +104,6 @@ def rounded(n: Node, x: Value, decimals: int = 0) -> Value:
     return Round.build(x * factor) / factor if decimals > 0 else Round.build(x / factor) * factor
 
 
-def sign_of_complex(n: Node, x: Value) -> Value:
-    if not x.dtype.is_complex:
-        return Sign.build(x)
-    size = Abs.build(x)
-    zero = size.eq(0.0)
-    return Where.build(zero, scalar(0, x), x / zero.where(scalar(1, size), size).cast(x.dtype))
-
-
 def softplus(n: Node, x: Value, beta: float = 1, threshold: float = 20) -> Value:
     """Linear above the threshold, as torch has it."""
     scaled = x * beta
@@ -150,6 +141,10 @@ def distance(n: Node, a: Value, b: Value, p: float = 2) -> Value:
     """The p-norm of the difference, over all elements."""
     gap = Abs.build(n.cast(a) - n.cast(b)).reshape([-1])
     return gap.norm(p)
+
+
+def sign(n: Node, x: Value) -> Value:
+    return x if x.dtype is bool_ else x.sign()
 
 
 def about_floats(op: type[Op]) -> Row:
@@ -253,10 +248,8 @@ def power(n: Node, a: Operand, b: Operand) -> Value:
         return _constant_power(n.cast(a), b)
     if n.dtype.is_int:
         return _whole_power(n, n.cast(a), b)
-    if n.dtype.is_complex:
-        if isinstance(b, int) and 0 <= b <= 64:
-            return _repeated(n, n.cast(a), b)
-        return Exp.build(Log.build(n.cast(a)) * n.cast(b))
+    if n.dtype.is_complex and isinstance(b, int) and 0 <= b <= 64:
+        return _repeated(n, n.cast(a), b)
     return Pow.build(n.cast(a), n.cast(b))
 
 
@@ -431,9 +424,9 @@ ROWS: Rows = {
     "trunc": lambda n, x: x.trunc() if x.dtype.is_float else x,
     "fix": lambda n, x: x.trunc() if x.dtype.is_float else x,
     "frac": lambda n, x: x - x.trunc(),
-    "abs": absolute, "round": rounded, "sign": lambda n, x: x if x.dtype is bool_ else x.sign(),
-    "sgn": sign_of_complex, "softplus": softplus, "logical_not": logical_not,
-    "bitwise_not": bitwise_not, "isnan": about_floats(IsNan), "isinf": about_floats(IsInf),
+    "abs": absolute, "round": rounded, "sign": sign, "sgn": sign, "softplus": softplus,
+    "logical_not": logical_not, "bitwise_not": bitwise_not, "isnan": about_floats(IsNan),
+    "isinf": about_floats(IsInf),
     "gelu": gelu, "elu": elu, "clamp": clamp, "clamp_min": clamp_min, "clamp_max": clamp_max,
     "hardtanh": hardtanh, "leaky_relu": leaky_relu, "prelu": prelu, "_prelu_kernel": prelu,
     "threshold": threshold, "logit": logit, "signbit": sign_bit,
