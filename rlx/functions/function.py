@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx.errors import GraphError, shown
 from rlx.functions.arguments import Signature
-from rlx.functions.trees import Branch, Leaf, Tree, flatten, rebuild
+from rlx.functions.trees import Branch, Leaf, Tree, flatten, rebuild, taker
 from rlx.ir.arrays import array_of
 from rlx.ir.builders import located, public
 from rlx.ir.graph import Graph
@@ -84,26 +84,13 @@ class _Spelling:
     """A way in which calls are written: how many arguments by position, which by name, and their
     structure. ``entries`` has what is compiled, by the shapes of the leaves."""
 
-    __slots__ = ("by_name", "by_position", "count", "entries")
+    __slots__ = ("by_name", "by_position", "entries", "leaves")
 
     def __init__(self, given: list[tuple[str, Tree]], count: int) -> None:
         self.by_position = [tree for _, tree in given[:count]]
         self.by_name = given[count:]
-        self.count = len(given)
         self.entries: dict[tuple[Any, ...], _Entry] = {}
-
-    def leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any] | None:
-        """The leaves of a call that is written so, else None."""
-        if len(args) != len(self.by_position) or len(args) + len(kwargs) != self.count:
-            return None
-        into: list[Any] = []
-        for tree, given in zip(self.by_position, args, strict=True):
-            if not tree.take(given, into):
-                return None
-        for name, tree in self.by_name:
-            if name not in kwargs or not tree.take(kwargs[name], into):
-                return None
-        return into
+        self.leaves = taker(self.by_position, self.by_name)
 
 
 @public

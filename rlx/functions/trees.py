@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Iterator, Sequence
-from operator import itemgetter
 from typing import Any
 
 from rlx.errors import GraphError, shown
 
-__all__ = ["ARRAY", "Branch", "Leaf", "Static", "Tree", "flatten", "is_array", "rebuild"]
+__all__ = ["ARRAY", "Branch", "Leaf", "Static", "Tree", "flatten", "is_array", "rebuild", "taker"]
 
 MAX_DEPTH = 200
 
@@ -28,11 +27,6 @@ class Leaf:
 
     __slots__ = ()
     count = 1
-
-    def take(self, x: Any, into: list[Any]) -> bool:
-        """Put what is here into a list; whether ``x`` may be such a tree."""
-        into.append(x)
-        return True
 
     def paths(self, path: str) -> Iterator[str]:
         """The names of the leaves, from that of this place."""
@@ -58,7 +52,7 @@ class Static:
     def __hash__(self) -> int:
         return hash(self.key)
 
-    def take(self, x: Any, into: list[Any]) -> bool:
+    def is_value(self, x: Any) -> bool:
         """Whether ``x`` is this value."""
         return x is self.value or (type(x) is type(self.value) and _key(x) == self.key)
 
@@ -82,14 +76,12 @@ class Branch:
     """A dict, list, tuple, named tuple or dataclass with the trees in it, by names: keys, positions
     or fields."""
 
-    __slots__ = ("_get", "_hash", "children", "count", "kind", "names")
+    __slots__ = ("_hash", "children", "count", "kind", "names")
 
     def __init__(self, kind: type, names: tuple[Any, ...], children: tuple[Tree, ...]) -> None:
         self.kind, self.names, self.children = kind, names, children
         self.count = sum(c.count for c in children)
         self._hash = hash((kind, names, children))
-        arrays = kind is dict and len(names) > 1 and all(c is ARRAY for c in children)
-        self._get = itemgetter(*names) if arrays else None
 
     def __eq__(self, other: object) -> bool:
         if self is other:
@@ -105,32 +97,6 @@ class Branch:
     def __hash__(self) -> int:
         return self._hash
 
-    def take(self, x: Any, into: list[Any]) -> bool:
-        """Put the arrays of ``x`` into a list; whether ``x`` has this structure. Whether leaves are
-        arrays is not asked."""
-        kind = self.kind
-        if type(x) is not kind:
-            return False
-        if kind is dict:
-            if len(x) != len(self.names):
-                return False
-            if self._get is not None:
-                into += self._get(x)
-                return True
-            parts = [x[name] for name in self.names]
-        elif issubclass(kind, (tuple, list)):
-            parts = x
-            if len(parts) != len(self.names):
-                return False
-        else:
-            parts = [getattr(x, name) for name in self.names]
-        for child, part in zip(self.children, parts, strict=True):
-            if child is ARRAY:
-                into.append(part)
-            elif not child.take(part, into):
-                return False
-        return True
-
     def paths(self, path: str) -> Iterator[str]:
         """The names of the leaves: ``params.w``, ``params.0``."""
         for name, child in zip(self.names, self.children, strict=True):
@@ -138,6 +104,77 @@ class Branch:
 
 
 Tree = Leaf | Static | Branch
+
+Taker = Callable[[Sequence[Any], dict[str, Any]], list[Any] | None]
+
+
+def taker(by_position: Sequence[Tree], by_name: Sequence[tuple[str, Tree]]) -> Taker:
+    """A function of the arguments of a call to their leaves in a row. It gives None for arguments
+    of another structure, or raises AttributeError, KeyError or TypeError; whether leaves are arrays
+    is not asked. It is Python written for the structure, since a walk along it takes longer than a
+    small graph runs."""
+    writer = _Taker()
+    places = [writer.variable() for _ in by_position]
+    writer.check(f"len(args) != {len(places)} or len(kwargs) != {len(by_name)}")
+    if places:
+        writer.lines.append(f"{', '.join(places)}, = args")
+    for place, tree in zip(places, by_position, strict=True):
+        writer.visit(tree, place)
+    for name, tree in by_name:
+        writer.visit(tree, f"kwargs[{writer.constant(name)}]")
+    return writer.function()
+
+
+class _Taker:
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.leaves: list[str] = []
+        self.constants: dict[str, Any] = {}
+        self._count = 0
+
+    def variable(self) -> str:
+        self._count += 1
+        return f"v{self._count}"
+
+    def constant(self, value: Any) -> str:
+        """A name for it."""
+        name = f"c{len(self.constants)}"
+        self.constants[name] = value
+        return name
+
+    def check(self, condition: str) -> None:
+        self.lines.append(f"if {condition}: return None")
+
+    def visit(self, tree: Tree, place: str) -> None:
+        """What takes the leaves of what an expression gives."""
+        if isinstance(tree, Leaf):
+            self.leaves.append(place)
+            return
+        if isinstance(tree, Static):
+            self.check(f"not {self.constant(tree.is_value)}({place})")
+            return
+        x, kind = self.variable(), tree.kind
+        self.lines.append(f"{x} = {place}")
+        other = f"type({x}) is not {self.constant(kind)}"
+        if not issubclass(kind, dict | tuple | list):
+            self.check(other)
+            places = [f"{x}.{name}" for name in tree.names]
+        else:
+            self.check(f"{other} or len({x}) != {len(tree.names)}")
+            if kind is dict:
+                places = [f"{x}[{self.constant(name)}]" for name in tree.names]
+            else:
+                places = [self.variable() for _ in tree.names]
+                if places:
+                    self.lines.append(f"{', '.join(places)}, = {x}")
+        for child, at in zip(tree.children, places, strict=True):
+            self.visit(child, at)
+
+    def function(self) -> Taker:
+        body = "\n    ".join([*self.lines, f"return [{', '.join(self.leaves)}]"])
+        names = dict(self.constants)
+        exec(f"def take(args, kwargs):\n    {body}", names)
+        return names["take"]
 
 
 def flatten(

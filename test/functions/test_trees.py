@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from rlx.errors import GraphError
-from rlx.functions.trees import MAX_DEPTH, flatten, rebuild
+from rlx.functions.trees import MAX_DEPTH, flatten, rebuild, taker
 
 Pair = namedtuple("Pair", "first second")  # pyright: ignore
 
@@ -43,9 +43,11 @@ def test_a_tree_is_built_again_of_its_leaves(tree: Any) -> None:
     again = rebuild(structure, iter(leaves))
     assert repr(again) == repr(dict(sorted(tree.items())) if isinstance(tree, dict) else tree)
     assert structure.count == len(leaves)
-    taken: list[Any] = []
-    assert structure.take(tree, taken)
-    assert [id(a) for a in taken] == [id(a) for a in leaves]
+    for taken in (
+        taker([structure], [])([tree], {}),
+        taker([], [("x", structure)])([], {"x": tree}),
+    ):
+        assert taken is not None and [id(a) for a in taken] == [id(a) for a in leaves]
     assert structure == flatten(tree, [])
     assert hash(structure) == hash(flatten(tree, []))
 
@@ -69,16 +71,26 @@ def test_structures_differ(left: Any, right: Any) -> None:
     one, two = flatten(left, []), flatten(right, [])
     assert one != two
     try:
-        taken = one.take(right, [])
+        taken = taker([one], [])([right], {})
     except KeyError:
-        taken = False
-    assert not taken
+        taken = None
+    assert taken is None
 
 
 def test_nan_is_itself_as_a_static_value() -> None:
     one, two = (flatten((A, float("nan")), []) for _ in range(2))
     assert one == two
-    assert one.take((A, float("nan")), [])
+    assert taker([one], [])([(A, float("nan"))], {}) is not None
+
+
+def test_calls_that_are_written_otherwise() -> None:
+    take = taker([flatten(A, [])], [("x", flatten([B], []))])
+    assert take((A,), {"x": [B]}) is not None
+    for args, kwargs in (((A, B), {"x": [B]}), ((), {"x": [B]}), ((A,), {"x": [B, C]}),
+                         ((A,), {"x": [B], "y": C})):  # fmt: skip
+        assert take(args, kwargs) is None
+    with pytest.raises(KeyError):
+        take((A,), {"y": [B]})
 
 
 def test_keys_of_arguments_are_sorted_and_those_of_results_are_not() -> None:
