@@ -1,14 +1,15 @@
 """Which models of timm and transformers ``rlx.from_torch`` imports right, with fresh weights.
 
     python tools/torch_survey.py timm [--only NAME ...] [--out FILE]
-    python tools/torch_survey.py transformers
+    python tools/torch_survey.py transformers [--device interpret]
 
 It needs torch and the package (`pip install torch timm transformers`), and downloads nothing:
 models are made from their configurations, the smallest of each family of timm and each
 architecture of transformers made small (``torch_survey_models.py``). Weights are drawn so that no
 output vanishes, and an output that hardly varies counts as no test. Each model is imported,
 compiled and compared with ``ep.module()`` in a process of its own, which may take ``--seconds``;
-a line of JSON a model says what became of it, and the counts come last.
+a line of JSON a model says what became of it, and the counts come last. With ``--device interpret``
+nothing is compiled, which takes a third of the time of small models.
 """
 
 from __future__ import annotations
@@ -120,7 +121,7 @@ def judge(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Res
     result["stage"] = "import"
     graph = import_program(program, {})
     result["stage"] = "compile"
-    found = rlx.Session("cpu").compile(graph).run(_feeds(program, args, kwargs))
+    found = rlx.Session(result["device"]).compile(graph).run(_feeds(program, args, kwargs))
     result["stage"] = "torch's program"
     with torch.no_grad():
         exact = tensors(program.module()(*args, **kwargs))
@@ -150,13 +151,15 @@ def _feeds(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
 # -- processes -----------------------------------------------------------------------------
 
 
-def in_process(name: str, run: Callable[[Result], None], seconds: int) -> Result:
+def in_process(
+    name: str, run: Callable[[Result], None], seconds: int, device: str = "cpu"
+) -> Result:
     """The result of a model in a child, which memory and time may end."""
     read, write = os.pipe()
     pid = os.fork()
     if pid == 0:
         os.close(read)
-        _child(name, run, seconds, write)
+        _child({"name": name, "stage": "build", "device": device}, run, seconds, write)
     os.close(write)
     data, start = b"", time.monotonic()
     while time.monotonic() - start < seconds + 30:
@@ -172,8 +175,7 @@ def in_process(name: str, run: Callable[[Result], None], seconds: int) -> Result
     return json.loads(data) if data else {"name": name, "stage": "died", "why": f"status {status}"}
 
 
-def _child(name: str, run: Callable[[Result], None], seconds: int, write: int) -> None:
-    result: Result = {"name": name, "stage": "build"}
+def _child(result: Result, run: Callable[[Result], None], seconds: int, write: int) -> None:
     quiet = os.open(os.devnull, os.O_WRONLY)
     os.dup2(quiet, 1)
     os.dup2(quiet, 2)
@@ -194,7 +196,7 @@ def _child(name: str, run: Callable[[Result], None], seconds: int, write: int) -
     os._exit(0)
 
 
-def _load() -> None:
+def _load(package: str) -> None:
     """Import once what every child needs."""
     import torch
 
@@ -203,6 +205,10 @@ def _load() -> None:
 
     assert rlx.compiler.driver
     program_of(torch.nn.Linear(2, 2), (torch.ones(1, 2),), {}, None)
+    if package == "transformers":
+        import transformers.models.bert.modeling_bert as model
+
+        assert model
 
 
 def main() -> None:
@@ -212,6 +218,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="*", default=None, help="these models")
     parser.add_argument("--out", type=Path, help="a file of results, which is continued")
     parser.add_argument("--seconds", type=int, default=150, help="for each model")
+    parser.add_argument("--device", default="cpu", help="a session's, such as interpret")
     parser.add_argument("--every", type=int, default=1, help="every so many models")
     given = parser.parse_args()
     warnings.simplefilter("ignore")
@@ -220,14 +227,14 @@ def main() -> None:
     import torch_survey_models as models
 
     torch.set_num_threads(1)
-    _load()
+    _load(given.package)
     cases = models.timm_cases() if given.package == "timm" else models.transformers_cases()
     before = given.out.read_text().splitlines() if given.out and given.out.exists() else []
     results = {r["name"]: r for r in map(json.loads, before)}
     for name, run in list(cases.items())[:: given.every]:
         if (given.only and name not in given.only) or name in results:
             continue
-        result = results[name] = in_process(name, run, given.seconds)
+        result = results[name] = in_process(name, run, given.seconds, given.device)
         print(json.dumps(result), flush=True)
         if given.out:
             with given.out.open("a") as f:

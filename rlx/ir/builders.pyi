@@ -2475,7 +2475,8 @@ class GraphOps:
         keepdims: bool = False,
     ) -> Value:
         """The p-norm of the elements along axes, ``sum(|x|^p)^(1/p)``, as ``torch.linalg.vector_norm``:
-        p may be inf, -inf and 0, which counts what is not 0. 16-bit floats are rounded once.
+        p may be inf, -inf and 0, which counts what is not 0. It is real. 16-bit floats are rounded
+        once.
         """
 
     def normalize(
@@ -6274,7 +6275,8 @@ class ValueOps:
         keepdims: bool = False,
     ) -> Value:
         """The p-norm of the elements along axes, ``sum(|x|^p)^(1/p)``, as ``torch.linalg.vector_norm``:
-        p may be inf, -inf and 0, which counts what is not 0. 16-bit floats are rounded once.
+        p may be inf, -inf and 0, which counts what is not 0. It is real. 16-bit floats are rounded
+        once.
         """
 
     def normalize(

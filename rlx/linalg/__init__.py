@@ -258,11 +258,12 @@ def vector_norm(
     if ord == -math.inf:
         return size.min(axes=axes, keepdims=keepdims)
     if ord == 0:
-        return x.ne(lift(0, x)).cast(to=x.dtype).sum(axes, keepdims)
+        return x.ne(lift(0, x)).cast(to=size.dtype).sum(axes, keepdims)
     if ord == 1:
         return size.sum(axes, keepdims)
     if ord == 2:
-        return (x * x).sum(axes, keepdims).sqrt()
+        square = x.complex_norm_sq() if x.dtype.is_complex else x * x
+        return square.sum(axes, keepdims).sqrt()
     return (size ** float(ord)).sum(axes, keepdims) ** (1.0 / ord)
 
 

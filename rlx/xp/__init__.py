@@ -10,6 +10,7 @@ Arrays are NumPy's, element types NumPy's or RLX's. What the standard leaves ope
 functions whose result has a shape that depends on the elements are refused. NumPy's own functions
 come here too where they are given Values: ufuncs as ``np.exp(value)``, and those of
 ``rlx.xp.numpy_functions`` as ``np.where(mask, x, y)``.
+``xp.linalg`` and ``xp.fft`` are the standard's extensions; decompositions take real matrices.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import math
 
 import numpy as np
 
-from rlx.xp import creation, elementwise, manipulation, statistics
+from rlx.xp import creation, elementwise, fft, linalg, manipulation, statistics
 from rlx.xp.creation import *  # noqa: F403
 from rlx.xp.elementwise import *  # noqa: F403
 from rlx.xp.info import __array_namespace_info__
@@ -35,8 +36,8 @@ complex64, complex128 = (np.dtype(t) for t in ("complex64", "complex128"))
 
 __all__ = [
     "__array_api_version__", "__array_namespace_info__", "bool", "complex64", "complex128", "e",
-    "float32", "float64", "inf", "int8", "int16", "int32", "int64", "nan", "newaxis", "pi", "uint8",
-    "uint16", "uint32", "uint64",
+    "fft", "float32", "float64", "inf", "int8", "int16", "int32", "int64", "linalg", "nan",
+    "newaxis", "pi", "uint8", "uint16", "uint32", "uint64",
 ]  # fmt: skip
 __all__ += creation.__all__
 __all__ += elementwise.__all__

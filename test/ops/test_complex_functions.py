@@ -72,3 +72,13 @@ def test_powers() -> None:
     np.testing.assert_allclose(call(lambda x: x**3.0, z), z**3, 1e-12)
     found = call(lambda x, y: x**y, np.zeros(4, complex), np.array([0, 1 + 1j, 2j, -1]))
     np.testing.assert_array_equal(found, [1, 0, complex("nan"), complex("nan")])
+
+
+@pytest.mark.parametrize("p", [0, 1, 2, 3, np.inf, -np.inf])
+def test_norms_are_real(p: float) -> None:
+    z = points()[:12].reshape(3, 4)
+    expected = np.linalg.norm(z, p, axis=1)
+    for norm in (lambda x: x.norm(p, axes=1), lambda x: rlx.linalg.vector_norm(x, p, 1)):
+        found = call(norm, z)
+        assert found.dtype == np.float64
+        np.testing.assert_allclose(found, expected, 1e-12)

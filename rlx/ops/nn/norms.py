@@ -209,7 +209,8 @@ def norm(
     keepdims: bool = False,
 ) -> Value:
     """The p-norm of the elements along axes, ``sum(|x|^p)^(1/p)``, as ``torch.linalg.vector_norm``:
-    p may be inf, -inf and 0, which counts what is not 0. 16-bit floats are rounded once."""
+    p may be inf, -inf and 0, which counts what is not 0. It is real. 16-bit floats are rounded
+    once."""
     wide = widened(x)
     size = wide.abs()
     if math.isinf(p):
@@ -219,13 +220,16 @@ def norm(
             else size.min(axes=axes, keepdims=keepdims)
         )
     elif p == 0:
-        fold = size.ne(0).cast(to=wide.dtype).sum(axes=axes, keepdims=keepdims)
+        fold = size.ne(0).cast(to=size.dtype).sum(axes=axes, keepdims=keepdims)
     elif p == 1:
         fold = size.sum(axes=axes, keepdims=keepdims)
     else:
-        powers = wide * wide if p == 2 else size**p
+        if p == 2:
+            powers = wide.complex_norm_sq() if wide.dtype.is_complex else wide * wide
+        else:
+            powers = size**p
         fold = _root(powers.sum(axes=axes, keepdims=keepdims), p)
-    return fold.cast(to=x.dtype)
+    return fold if x.dtype.is_complex else fold.cast(to=x.dtype)
 
 
 def _root(total: Value, p: float) -> Value:
