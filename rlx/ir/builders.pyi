@@ -1722,10 +1722,11 @@ class GraphOps:
         """``numpy.fft.ifftshift``: the inverse of ``fftshift``."""
 
     def igamma(self, lhs: Any, rhs: Any) -> Value:
-        """The regularised lower incomplete gamma function: of the shape a and the bound x the integral
-        from 0 to x of ``y**(a - 1) exp(-y) / gamma(a)``.
+        """The regularised lower incomplete gamma function.
 
-        nan where one is negative, or both are 0 or infinite. It has second derivatives, but by a.
+        Of the shape a (left) and the bound x (right) it is the integral from 0 to x of
+        ``y**(a - 1) exp(-y) / gamma(a)``; nan where one is negative, or both are 0 or infinite. It has
+        second derivatives, but by a.
 
         Numbers take the other operand's type; two types meet by promotion.
 
@@ -1743,8 +1744,9 @@ class GraphOps:
         """
 
     def igammac(self, lhs: Any, rhs: Any) -> Value:
-        """The regularised upper incomplete gamma function: ``1 - igamma(a, x)``, whose digits are all
-        there where x is beyond a + 1.
+        """The regularised upper incomplete gamma function, ``1 - igamma(a, x)``.
+
+        Its digits are all there where x is beyond a + 1.
 
         Numbers take the other operand's type; two types meet by promotion.
 
@@ -5572,10 +5574,11 @@ class ValueOps:
         """``numpy.fft.ifftshift``: the inverse of ``fftshift``."""
 
     def igamma(self, rhs: Any) -> Value:
-        """The regularised lower incomplete gamma function: of the shape a and the bound x the integral
-        from 0 to x of ``y**(a - 1) exp(-y) / gamma(a)``.
+        """The regularised lower incomplete gamma function.
 
-        nan where one is negative, or both are 0 or infinite. It has second derivatives, but by a.
+        Of the shape a (left) and the bound x (right) it is the integral from 0 to x of
+        ``y**(a - 1) exp(-y) / gamma(a)``; nan where one is negative, or both are 0 or infinite. It has
+        second derivatives, but by a.
 
         Numbers take the other operand's type; two types meet by promotion.
 
@@ -5593,8 +5596,9 @@ class ValueOps:
         """
 
     def igammac(self, rhs: Any) -> Value:
-        """The regularised upper incomplete gamma function: ``1 - igamma(a, x)``, whose digits are all
-        there where x is beyond a + 1.
+        """The regularised upper incomplete gamma function, ``1 - igamma(a, x)``.
+
+        Its digits are all there where x is beyond a + 1.
 
         Numbers take the other operand's type; two types meet by promotion.
 

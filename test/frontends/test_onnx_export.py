@@ -76,6 +76,7 @@ WITHOUT_FORM = frozenset(
         "bessel_i0e", "bessel_i1e", "bitcast", "cholesky", "complex", "copysign",
         "dequant_grouped_matmul", "dequant_matmul", "dequant_matmul_rows", "dequantize_blocks",
         "digamma", "eigh", "eigvalsh", "erfinv", "gated_delta_net", "grouped_matmul",
+        "igamma", "igamma_grad_a", "igammac",
         "grouped_outer", "inv", "left_shift", "lgamma", "lstsq", "lu", "max_pool_backward",
         "nextafter", "pinv", "polygamma", "popcount", "qr", "random_bits", "rasterize_gaussians",
         "rasterize_gaussians_grad", "rasterize_gaussians_tangent", "rfft", "right_shift",

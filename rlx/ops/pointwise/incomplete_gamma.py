@@ -237,10 +237,11 @@ class Regularised(IncompleteGamma):
 
 
 class Igamma(Regularised, name="mir.igamma"):
-    """The regularised lower incomplete gamma function: of the shape a and the bound x the integral
-    from 0 to x of ``y**(a - 1) exp(-y) / gamma(a)``.
+    """The regularised lower incomplete gamma function.
 
-    nan where one is negative, or both are 0 or infinite. It has second derivatives, but by a.
+    Of the shape a (left) and the bound x (right) it is the integral from 0 to x of
+    ``y**(a - 1) exp(-y) / gamma(a)``; nan where one is negative, or both are 0 or infinite. It has
+    second derivatives, but by a.
     """
 
     def _of(self, k: Any, integral: Any, below: Any) -> Any:
@@ -251,8 +252,10 @@ class Igamma(Regularised, name="mir.igamma"):
 
 
 class Igammac(Regularised, name="mir.igammac"):
-    """The regularised upper incomplete gamma function: ``1 - igamma(a, x)``, whose digits are all
-    there where x is beyond a + 1."""
+    """The regularised upper incomplete gamma function, ``1 - igamma(a, x)``.
+
+    Its digits are all there where x is beyond a + 1.
+    """
 
     sign = -1.0
 
