@@ -8,8 +8,9 @@ models are made from their configurations, the smallest of each family of timm a
 architecture of transformers made small (``torch_survey_models.py``). Weights are drawn so that no
 output vanishes, and an output that hardly varies counts as no test. Each model is imported,
 compiled and compared with ``ep.module()`` in a process of its own, which may take ``--seconds``;
-a line of JSON a model says what became of it, and the counts come last. With ``--device interpret``
-nothing is compiled, which takes a third of the time of small models.
+a line of JSON a model says what became of it, and the counts come last. Where f32 itself does not
+tell, since torch's result is further than half the tolerance from that in f64, ours may be twice as
+far from that. With ``--device interpret`` nothing is compiled, which is quicker for small models.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ import sys
 import time
 import warnings
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 MEMORY = 14 << 30
 """The most address space of a process."""
+TOLERANCE = 1e-4
+"""Of a result, as a part of its largest element."""
 SPREAD = 1e-4
 """The least deviation of an output that tells anything."""
 
@@ -96,7 +99,6 @@ def judge(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Res
     import torch
 
     import rlx
-    from rlx.frontends.common.check import relative_error
     from rlx.frontends.torch.export import program_of
     from rlx.frontends.torch.importer import import_program
     from rlx.frontends.torch.tensors import array_of
@@ -122,19 +124,51 @@ def judge(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Res
     graph = import_program(program, {})
     result["stage"] = "compile"
     found = rlx.Session(result["device"]).compile(graph).run(_feeds(program, args, kwargs))
-    result["stage"] = "torch's program"
-    with torch.no_grad():
-        exact = tensors(program.module()(*args, **kwargs))
-    for stage, judges in (("wrong", exact), ("eager differs", expected)):
+    judges = [("wrong", expected)]
+    try:
+        with torch.no_grad():
+            exported_result = tensors(program.module()(*args, **kwargs))
+        judges = [("wrong", exported_result), ("eager differs", expected)]
+    except RuntimeError as e:  # of torch, whose program of the module may not run
+        result["torch's program"] = str(e)[:200]
+    for stage, judge_of in judges:
         result["stage"] = stage
-        theirs = [array_of(t) for t in judges]
-        errors = [relative_error(np.asarray(a), b) for a, b in zip(found, theirs, strict=True)]
-        result["error"] = max(errors)
-        if result["error"] > 1e-4:
+        theirs = [array_of(t) for t in judge_of]
+        result["error"] = _furthest(found, theirs)
+        if result["error"] > TOLERANCE and not _as_exact(
+            whole, args, kwargs, found, theirs, result
+        ):
             raise AssertionError(f"it differs by {result['error']:.3g}")
     lively = [float(np.std(a)) for a in theirs if a.dtype.kind == "f" and a.size > 1]
     result["spread"] = max(lively, default=1.0)
     result["stage"] = "right" if result["spread"] > SPREAD else "vanishes"
+
+
+def _furthest(found: Sequence[Any], theirs: Sequence[Any]) -> float:
+    import numpy as np
+
+    from rlx.frontends.common.check import relative_error
+
+    pairs = zip(found, theirs, strict=True)
+    return max(relative_error(np.asarray(a), np.asarray(b)) for a, b in pairs)
+
+
+def _as_exact(
+    whole: Any, args: Any, kwargs: Any, found: Any, theirs: Any, result: Result
+) -> bool:  # fmt: skip
+    """Whether ours is as near to the result in f64 as torch's is, where f32 does not tell: twice as
+    far at most."""
+    import torch
+
+    def wide(t: Any) -> Any:
+        return t.double() if isinstance(t, torch.Tensor) and t.is_floating_point() else t
+
+    whole.double()
+    with torch.no_grad():
+        args, kwargs = torch.utils._pytree.tree_map(wide, (args, kwargs))
+        exact = [t.numpy() for t in whole(*args, **kwargs)]
+    result["f64 error"], result["torch's"] = _furthest(found, exact), _furthest(theirs, exact)
+    return result["torch's"] > TOLERANCE / 2 and result["f64 error"] <= 2 * result["torch's"]
 
 
 def _feeds(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:

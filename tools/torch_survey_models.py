@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
+from itertools import product
 from typing import Any
 
 from torch_survey import Result, enliven, judge, settle
@@ -63,21 +64,24 @@ SIZES: dict[int, tuple[str, ...]] = {
     64: ("hidden_size", "d_model", "n_embd", "dim", "embed_dim", "emb_dim", "embedding_size",
          "hidden_dim", "word_embed_proj_dim", "d_embed", "embedding_dim", "text_embed_dim",
          "project_dim", "encoder_hidden_size", "decoder_hidden_size", "attention_hidden_size",
-         "input_embedding_size", "output_dim"),
+         "input_embedding_size", "output_dim", "out_hidden_size"),
     128: ("intermediate_size", "d_ff", "ffn_dim", "n_inner", "encoder_ffn_dim", "decoder_ffn_dim",
           "moe_intermediate_size", "shared_expert_intermediate_size", "ffn_hidden_size", "d_inner",
           "dim_feedforward", "mlp_dim", "decoder_intermediate_size", "intermediate_dim",
           "expert_intermediate_size", "shared_intermediate_size", "moe_d_ff", "ff_dim"),
     32: ("projection_dim", "q_lora_rank", "kv_lora_rank"),
-    16: ("d_kv", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "head_dim",
-         "attention_head_dim", "kv_channels", "index_head_dim", "global_head_dim"),
+    16: ("linear_head_dim", "mamba_d_head", "mamba_head_dim", "linear_key_head_dim",
+         "linear_value_head_dim", "mamba_chunk_size", "chunk_size", "d_kv", "qk_nope_head_dim",
+         "qk_rope_head_dim", "v_head_dim", "head_dim", "attention_head_dim", "kv_channels",
+         "index_head_dim", "global_head_dim"),
     8: ("rotary_dim",),
     4: ("num_attention_heads", "n_head", "num_heads", "encoder_attention_heads",
         "decoder_attention_heads", "n_heads", "decoder_num_attention_heads",
         "encoder_num_attention_heads", "num_experts", "n_routed_experts", "num_local_experts",
         "moe_num_experts"),
-    2: ("num_experts_per_tok", "moe_k", "moe_topk", "top_k_experts"),
-    1: ("n_group", "topk_group"),
+    2: ("num_experts_per_tok", "num_experts_per_token", "moe_k", "moe_topk", "moe_top_k",
+        "top_k_experts"),
+    1: ("n_group", "topk_group", "num_group", "num_expert_group"),
 }  # fmt: skip
 """The most that a number of a configuration stays, by its name."""
 LAYERS = ("num_hidden_layers", "n_layer", "num_layers", "encoder_layers", "decoder_layers",
@@ -114,12 +118,27 @@ def shrink(config: Any, widths: bool, seen: set[int] | None = None) -> None:
             shrink(v, widths, seen)
         elif isinstance(v, int | list) and not isinstance(v, bool):
             put(config, k, _smaller(k, v, widths, heads))
+    if widths:
+        _fit(config)
     for k in ("use_cache", "output_attentions", "output_hidden_states"):
         if k in held:
             put(config, k, False)
     for k in ("rope_parameters", "rope_scaling"):
         if isinstance(held.get(k), dict) and "mrope_section" in held[k]:
             held[k]["mrope_section"] = [2, 3, 3]
+
+
+def _fit(config: Any) -> None:
+    """Set what follows from other numbers of a configuration."""
+    held = config.__dict__
+    if "mamba_n_heads" in held and "mamba_d_head" in held:
+        inner = held.get("mamba_expand", 2) * held["hidden_size"]
+        put(config, "mamba_n_heads", inner // held["mamba_d_head"])
+    if "qk_head_dim" in held and "qk_rope_head_dim" in held:
+        put(config, "qk_head_dim", held["qk_nope_head_dim"] + held["qk_rope_head_dim"])
+    if held.get("prediction_length", 0) is None:
+        put(config, "prediction_length", 4)
+        put(config, "context_length", 8)
 
 
 def put(config: Any, name: str, value: Any) -> None:
@@ -150,13 +169,16 @@ def _smaller(k: str, v: Any, widths: bool, heads: set[int]) -> Any:
     return min(v, LIMITS[k]) if k in LIMITS and (widths or LIMITS[k] <= 2) else v
 
 
-def inputs_of(model: Any, config: Any) -> dict[str, Any]:
-    """Arguments for a model, by the name of its main input."""
+def inputs_of(model: Any, config: Any, images: bool = False) -> dict[str, Any]:
+    """Arguments for a model, by the name of its main input; text comes with ``images`` if wanted,
+    for models that compare the two."""
     names = inspect.signature(model.forward).parameters
     main = getattr(model, "main_input_name", "input_ids")
     visual = main in ("pixel_values", "pixel_values_videos")
     if main == "input_ids" or ("input_ids" in names and not visual and "input_" not in main):
         found = _text(names)
+        if images:
+            found.update(_images("pixel_values", names, config))
     elif main in ("input_features", "input_values", "past_values"):
         found = {main: _series(main, config)}
     else:
@@ -189,6 +211,8 @@ def _series(main: str, config: Any) -> Any:
 
     kind = type(config).__name__
     if main == "input_values":
+        if hasattr(config, "num_mel_bins") and hasattr(config, "max_length"):
+            return torch.randn(1, config.max_length, config.num_mel_bins)
         codec = "ncodec" in kind or "imi" in kind
         return torch.randn(1, 1, 4000) if codec else torch.randn(1, 4000)
     if main == "past_values":
@@ -208,7 +232,10 @@ def _images(main: str, names: Mapping[str, Any], config: Any) -> dict[str, Any]:
         return {main: torch.randn(1, frames, 3, *_image_size(config))}
     channels = getattr(getattr(config, "vision_config", None) or config, "num_channels", 3)
     image = _ids() if "ids" in main else torch.randn(1, channels, *_image_size(config))
-    return {main: image, **({"input_ids": _ids()} if "input_ids" in names else {})}
+    found = {main: image, **({"input_ids": _ids()} if "input_ids" in names else {})}
+    if "attention_mask" in names and "input_ids" in names:
+        found["attention_mask"] = torch.ones(1, TOKENS, dtype=torch.long)
+    return found
 
 
 def _image_size(config: Any) -> tuple[int, int]:
@@ -232,18 +259,19 @@ def _small_model(kind: str) -> tuple[Any, dict[str, Any]]:
     """A small model that runs: with its widths made small, else without."""
     import torch
 
-    last: Exception | None = None
-    for widths in (True, False):
-        for attention in ("sdpa", "eager"):
-            try:
-                return _model(kind, widths, attention)
-            except Exception as e:
-                last = e
+    reasons: list[str] = []
+    for widths, attention, images in product((True, False), ("sdpa", "eager"), (False, True)):
+        try:
+            return _model(kind, widths, attention, images)
+        except Exception as e:
+            reasons.append(f"{type(e).__name__}: {e}")
+            if isinstance(e, MemoryError):
+                break
     torch.manual_seed(0)
-    raise RuntimeError(f"{type(last).__name__}: {last}"[:300])
+    raise RuntimeError(next((r for r in reasons if "attention impl" not in r), reasons[0])[:300])
 
 
-def _model(kind: str, widths: bool, attention: str) -> tuple[Any, dict[str, Any]]:
+def _model(kind: str, widths: bool, attention: str, images: bool) -> tuple[Any, dict[str, Any]]:
     import torch
     from transformers import AutoModel
     from transformers.models.auto.configuration_auto import CONFIG_MAPPING
@@ -262,7 +290,7 @@ def _model(kind: str, widths: bool, attention: str) -> tuple[Any, dict[str, Any]
             model.set_experts_implementation("batched_mm")
         except Exception as e:  # it has no experts
             assert e is not None
-    kwargs = inputs_of(model, config)
+    kwargs = inputs_of(model, config, images)
     with torch.no_grad():
         model(**kwargs)
     return model, kwargs
