@@ -26,6 +26,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0, help="the number of the first")
     given = parser.parse_args()
     start, steps, preemptions, hits = time.perf_counter(), 0, 0, 0
+    drafted = accepted = 0
     for n in range(given.seed, given.seed + given.n):
         try:
             trace = run_trace(n)
@@ -36,10 +37,11 @@ def main() -> int:
         steps += trace.steps
         preemptions += trace.schedule.preemptions
         hits += trace.schedule.prefix.hits
+        drafted, accepted = drafted + trace.drafted, accepted + trace.accepted
     seconds = time.perf_counter() - start
     print(
-        f"{given.n} traces, {steps} steps, {preemptions} preemptions, {hits} pages shared:"
-        f" no invariant broken, {seconds:.0f} s"
+        f"{given.n} traces, {steps} steps, {preemptions} preemptions, {hits} pages shared,"
+        f" {accepted} of {drafted} drafts accepted: no invariant broken, {seconds:.0f} s"
     )
     return 0
 

@@ -13,6 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from rlx import Mesh
+from rlx.distributed import run_threads
 from rlx.errors import GraphError, ModelError, ShapeError
 from rlx.frontends import gguf
 from rlx.llm.config import ModelConfig
@@ -295,3 +297,17 @@ def test_folders_that_are_not_whole(path: Callable[[str], Path], tmp_path: Path)
     (folder / "adapter_config.json").unlink()
     with pytest.raises(ModelError, match=r"adapter_config.json is missing"):
         Decoder.load(path("llama"), merge=[folder], **OPTIONS)
+
+
+def test_ranks_have_parts_of_adapters(
+    path: Callable[[str], Path], expected: dict[str, Array]
+) -> None:
+    """Which the first of them says of each sequence."""
+    mesh, base, adapter = Mesh(model=2), path("llama"), path("every")
+
+    def drawn(rank: int) -> Array:
+        m = Decoder.load(base, adapters={"every": adapter}, mesh=mesh, **OPTIONS)
+        return m.step(StepRows.of([(PROMPT, 0, PAGES)], every=True, adapters=[1]))
+
+    for found in run_threads(mesh, drawn):
+        near(found, expected["every"])

@@ -138,6 +138,21 @@ def test_a_model_drafts_for_itself(folder: Path, plain: LLM) -> None:
         assert looked[0].drafted != 35
 
 
+def test_a_draft_model_forgets_what_was_wrong(drafting: LLM, small: LLM) -> None:
+    """Its drafts are what it draws for the text alone, whatever it drafted before."""
+    tokens = [*range(40)]
+    drafter, _ = drafting._speculation.of("draft", 3)
+    assert drafter is not None
+    for right in (3, 0, 2, 1):
+        answer = drafting.answer(tokens, max_new_tokens=50, ignore_eos=True, draft_tokens=3)
+        (found,) = drafter.draft([Asked(-1, tokens, answer)], 9)
+        alone = small.generate(tokens, max_new_tokens=3, ignore_eos=True)[0]
+        assert found == list(alone.ids)
+        tokens = [*tokens, *found[:right], (found[right % 3] + 1) % 256]
+    drafter.forget(-1)
+    assert not held(small)
+
+
 def test_what_follows_runs_that_were_seen_before() -> None:
     answer: Any = type("Any", (), {"draft_room": 9})()
     lookup = Lookup()
