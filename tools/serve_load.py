@@ -1,6 +1,6 @@
 """Put load on ``rlx serve``'s server over loopback, and check what it promises.
 
-    python tools/serve_load.py [--requests 10000] [--clients 64] [--seed 0]
+    python tools/serve_load.py [--requests 10000] [--clients 64] [--seed 0] [--speculate lookup]
 
 The model is a small random one. Clients ask one request after the other: most read their stream to
 its end, some close it early, some read slowly. Then no answer and no page may be in use, and whole
@@ -143,11 +143,12 @@ def main() -> int:
     parser.add_argument("--requests", type=int, default=10_000)
     parser.add_argument("--clients", type=int, default=64)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--speculate", choices=["lookup"], help="draft tokens")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         llm = rlx.LLM(
             write_talker(Path(folder), max_position_embeddings=CONTEXT), context=CONTEXT,
-            tokens=4 * CONTEXT, sequences=32,
+            tokens=4 * CONTEXT, sequences=32, speculate=given.speculate,
         )  # fmt: skip
         llm.warm_up()
         app = make_app(llm, model="talker", max_requests=2 * given.clients, hosts=["127.0.0.1"])
@@ -171,7 +172,7 @@ def main() -> int:
             seen.wrong.append(f"{llm.batch.answers} answers and {used} pages are left in use")
         for prompt, length, text in seen.whole[:COMPARED]:
             alone = llm.generate(
-                prompt, max_new_tokens=length, temperature=0.0, ignore_eos=True
+                prompt, max_new_tokens=length, temperature=0.0, ignore_eos=True, draft_tokens=0
             )[0]  # fmt: skip
             if alone.text != text:
                 seen.wrong.append(f"{prompt}: {text!r}, and alone {alone.text!r}")
