@@ -13,9 +13,9 @@ from rlx.ir.op import Op
 from rlx.models.bert import BertConfig, bert_encoder
 from rlx.ops.sugar import concat
 from support.random_graphs import random_case
-from support.samples import Case, cases, op_classes
+from support.samples import Case, cases_of, op_classes
 from support.size_models import training_on_images
-from support.sweeps import seeds, turn
+from support.sweeps import covering, seeds, turn
 from support.symbolic import is_bound, judge, lower_at, with_symbols
 
 SIZES = (1, 2, 3, 5, 8, 16, 33)
@@ -35,14 +35,19 @@ OPS = [op for op in op_classes() if op.samples]
 
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_samples_of_ops(op: type[Op]) -> None:
-    mine = [c for c in cases() if c.op is op]
-    first = {c.number: c for c in reversed(mine)}  # on one element type each
-    for case in first.values():
-        for number, (graph, size) in enumerate(with_symbols(_graph(case))):
-            others = [{"n": n} for n in SIZES if n != size and is_bound(graph, {"n": n})]
-            others = turn(others, OPS.index(op) + case.number + number, 3)
-            general = (case.number + number) % 2 == 1
-            assert not judge(graph, {"n": size}, others, general)[1], str(case)
+    """Each sample on one element type with a size as a symbol, and so each size that is its first,
+    its second and so on."""
+    first = {c.number: c for c in reversed(list(cases_of(op)))}
+    symbolic = [
+        (case, number, graph, size)
+        for case in first.values()
+        for number, (graph, size) in enumerate(with_symbols(_graph(case)))
+    ]
+    for case, number, graph, size in covering(symbolic, lambda c: [c[0].number, ("size", c[1])]):
+        others = [{"n": n} for n in SIZES if n != size and is_bound(graph, {"n": n})]
+        others = turn(others, OPS.index(op) + case.number + number, 3)
+        general = (case.number + number) % 2 == 1
+        assert not judge(graph, {"n": size}, others, general)[1], str(case)
 
 
 @pytest.mark.parametrize("seed", seeds(15, 40))

@@ -17,7 +17,7 @@ from rlx.runtime.background import waited
 from rlx.runtime.devices.gpu_executable import DeviceExecutable
 from support.conformance import FAMILIES, SLOW
 from support.device import session
-from support.samples import Case, cases, op_classes
+from support.samples import Case, cases_of, op_classes
 from support.sweeps import covering
 from support.symbolic import is_bound, with_symbols
 from support.symbolic_programs import judge
@@ -165,7 +165,7 @@ def test_samples_of_ops(op: type[Op]) -> None:
     ``lowering/test_symbolic`` has all ops on this machine's processor."""
     number = OPS.index(op)
     device = "opencl" if op.name in SLOW["vulkan"] else DEVICES[number % 2]
-    case = next(c for c in cases() if c.op is op)
+    case = next(cases_of(op))
     found = with_symbols(_graph(case))
     if not found:
         pytest.skip("no size of its sample can be a symbol")
