@@ -154,7 +154,9 @@ left out. External data is mapped from the model's folder, and from nowhere else
 
 **Dims.** A named dim stays symbolic. A name that is no identifier gets underscores, and a dim
 without a name that of its input and axis (`x_0`). `dims={"batch": 1}` binds some as the model is
-read.
+read, and `dims={"height": 32 * rlx.Dim("rows", 1, 20)}` says that one is a multiple: detectors and
+other models that halve an image and double it again fit at such sizes alone, and the error says of
+which number.
 
 **Shapes.** Shapes are data in ONNX. RLX computes them as it reads the model, with symbols as long
 as the result is a polynomial of them. Where a shape depends on what an input holds, the error names

@@ -272,3 +272,55 @@ def test_resizes_of_symbolic_sizes_that_are_not_told_apart(node: str) -> None:
     )  # fmt: skip
     with pytest.raises(rlx.errors.UnsupportedError, match="it resizes along the symbolic dim h"):
         rlx.from_onnx(m)
+
+
+HALVED = """g (float[batch, 1, height, width] x) => (float[batch, 1, rows, columns] y)
+{
+  small = MaxPool <kernel_shape = [3, 3], strides = [2, 2], pads = [1, 1, 1, 1]> (x)
+  large = Resize <mode = "nearest", coordinate_transformation_mode = "asymmetric",
+                  nearest_mode = "floor"> (small, none, scales)
+  y = Add (x, large)
+}"""
+
+
+def test_what_is_halved_and_doubled_takes_multiples() -> None:
+    m = with_numbers(
+        model(HALVED), none=np.zeros(0, np.float32), scales=np.array([1, 1, 2, 2], np.float32)
+    )
+    with pytest.raises(
+        rlx.errors.ShapeError,
+        match=r"it fits where height and width are multiples of 2: give from_onnx dims=\{'height':"
+        r" 2 \* rlx.Dim\('height_by_2'\), 'width': 2 \* rlx.Dim\('width_by_2'\)\}",
+    ):
+        rlx.from_onnx(m)
+    with pytest.raises(rlx.errors.ShapeError, match=r"width is a multiple of 2: give .*\{'width'"):
+        rlx.from_onnx(m, dims={"height": 4})
+    f = rlx.Session("cpu").compile(
+        rlx.from_onnx(m, dims={n: 2 * rlx.Dim(n[0], 1, 9) for n in ("height", "width")})
+    )
+    for n, h, w in ((1, 4, 6), (2, 10, 2)):
+        x = random((n, 1, h, w), h)
+        padded = np.pad(x, [(0, 0), (0, 0), (1, 0), (1, 0)], constant_values=-np.inf)
+        seen = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3))
+        small = np.max(seen[:, :, ::2, ::2], (-1, -2))
+        found = f.run({"x": x})["y"]
+        np.testing.assert_array_equal(found, x + small.repeat(2, 2).repeat(2, 3))
+    with pytest.raises(rlx.errors.ShapeError):
+        f.run({"x": random((1, 1, 4, 5), 0)})
+
+
+def test_a_triangle_from_a_diagonal_that_is_a_size() -> None:
+    """As masks of decoders have it, whose keys lie in a cache."""
+    m = with_numbers(
+        model("""g (float[new, total] x, float[past] cache) => (float[new, total] y)
+{
+  past = Shape (cache)
+  k = Squeeze (past)
+  y = Trilu <upper = 0> (x, k)
+}"""),
+    )
+    f = rlx.Session("cpu").compile(rlx.from_onnx(m))
+    for new, past in ((1, 4), (3, 2), (4, 0)):
+        x = random((new, new + past), new)
+        found = f.run({"x": x, "cache": np.zeros(past, np.float32)})["y"]
+        np.testing.assert_array_equal(found, np.tril(x, past))

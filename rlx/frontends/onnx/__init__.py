@@ -33,14 +33,14 @@ __all__ = ["from_onnx"]
 def from_onnx(
     model: str | PathLike[str] | bytes | Any,
     constants: Mapping[str, Any] | None = None,
-    dims: Mapping[str, int] | None = None,
+    dims: Mapping[str, Any] | None = None,
 ) -> Graph:
     """Build the graph of an ONNX model: a path, a file's bytes, or an ``onnx.ModelProto``.
 
     Initialisers become params that carry their values (scalars become constants), named dims stay
     symbolic, and inputs and outputs keep their order. ``constants`` fixes inputs by name: a model
     whose shapes depend on what an input holds needs it, and the error says for which. ``dims``
-    binds symbolic dims by name.
+    binds symbolic dims by name, to sizes or to others: ``{"height": 32 * rlx.Dim("rows", 1, 20)}``.
 
     ModelError for a file that is damaged or breaks ONNX's rules, UnsupportedError for what has no
     counterpart here, with all op types that are missing and how often each is used; ToolchainError

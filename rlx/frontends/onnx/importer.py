@@ -51,7 +51,7 @@ __all__ = ["Importer", "import_model"]
 Array = np.ndarray[Any, Any]
 
 
-def import_model(source: Source, constants: Mapping[str, Any], dims: Mapping[str, int]) -> Graph:
+def import_model(source: Source, constants: Mapping[str, Any], dims: Mapping[str, Any]) -> Graph:
     """The graph of a model; see ``rlx.from_onnx``."""
     try:
         return Importer(source).model(constants, dims)
@@ -75,7 +75,7 @@ class Importer:
         self.packed_weights: dict[tuple[int, ...], tuple[Value, str, list[Any]]] = {}
         self._left = 0
 
-    def model(self, constants: Mapping[str, Any], dims: Mapping[str, int]) -> Graph:
+    def model(self, constants: Mapping[str, Any], dims: Mapping[str, Any]) -> Graph:
         """The graph of the model, with some inputs and dims fixed."""
         proto = self.source.model.graph
         opsets = versions(self.source.model.opset_import)
@@ -97,7 +97,7 @@ class Importer:
     # -- leaves ----------------------------------------------------------------------------
 
     def _inputs(
-        self, proto: GraphProto, constants: Mapping[str, Any], dims: Mapping[str, int]
+        self, proto: GraphProto, constants: Mapping[str, Any], dims: Mapping[str, Any]
     ) -> dict[str, Edge]:
         weights = {t.name for t in proto.initializer}
         declared = [v for v in proto.input if v.name not in weights]
@@ -106,7 +106,7 @@ class Importer:
         types = {v.name: _type_of(v, symbols) for v in declared}
         names = {s for d in symbols.values() if isinstance(d, SymDim) for s in d.symbols}
         check_known("dim", dims, sorted(names))
-        sizes = {name: as_size(name, size) for name, size in dims.items()}
+        sizes = {n: d if isinstance(d, SymDim) else as_size(n, d) for n, d in dims.items()}
         found: dict[str, Edge] = {}
         for name, t in types.items():
             if name in constants:

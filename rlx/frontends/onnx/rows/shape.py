@@ -80,7 +80,7 @@ def eye_like(n: Node) -> Value:
 
 def triangle(n: Node) -> Value:
     """The upper or lower part of matrices, zeros elsewhere."""
-    x, k = n[0], n.ints(1)[0] if n.has(1) else 0
+    x, k = n[0], n[1] if n.has(1) else 0
     rows, columns = _grid(x)
     kept = (columns - rows).ge(k) if n.attr("upper", 1) else (columns - rows).le(k)
     return kept.where(x, constant(0, x.dtype))
