@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from rlx._mlir import ir
+from rlx.base.dims import same_shape
 from rlx.base.frozen import frozen
+from rlx.base.guards import prefers
 from rlx.codegen.reg import Number
 from rlx.ir.op import Op
 from rlx.ir.value import Value
@@ -84,7 +86,11 @@ class Elementwise:
 def _refusal(n: Op, shape: Shape, region: Region) -> str | None:
     """Why a node does not belong in a region of a shape; None if it does."""
     if n.pointwise:
-        alike = all(v.shape == shape for v in (n.out, *n.present))
+        shapes = [v.shape for v in (n.out, *n.present)]
+        alike = prefers(
+            lambda: all(s == shape for s in shapes),
+            otherwise=all(same_shape(s, shape) for s in shapes),
+        )
         return None if alike else f"{n.short} is on another shape than the result"
     if _counter(n.out) is not None:
         return None

@@ -304,7 +304,8 @@ class _Builder:
 
     def _of_every_row(self, f: _Form, shape: Dims) -> bool:
         cut = len(shape) - self.trailing
-        return self._padded(f, shape)[:cut] == shape[:cut]
+        own = self._padded(f, shape)[:cut]
+        return prefers(lambda: own == shape[:cut], otherwise=same_shape(own, shape[:cut]))
 
     def _output(self, f: _Form, shape: Dims) -> Dims:
         if not self._of_every_row(f, shape):
