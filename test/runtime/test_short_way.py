@@ -158,6 +158,6 @@ def test_what_the_runtime_has_no_memory_for_is_an_error(monkeypatch: pytest.Monk
         raise error
 
     f = compiled()
-    monkeypatch.setattr(executable(f), "program", SimpleNamespace(run_named=fails))
+    monkeypatch.setattr(f._short, "program", SimpleNamespace(run_named=fails))
     with pytest.raises(OutOfMemoryError, match=r"test_short_way\.py.*no memory, expected 64 bytes"):
         f.run(feeds())
