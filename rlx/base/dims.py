@@ -135,6 +135,8 @@ class SymDim:
     # -- arithmetic ------------------------------------------------------------------------
 
     def __add__(self, other: Dim) -> Dim:
+        if type(other) is int:
+            return self._shifted(other)
         if not isinstance(other, _DIMS):
             return _outside(self, other, operator.add)
         terms = dict(self.terms)
@@ -144,7 +146,7 @@ class SymDim:
 
     def __mul__(self, other: Dim) -> Dim:
         if type(other) is int:
-            return self if other == 1 else _simplify({m: c * other for m, c in self.terms})
+            return self if other == 1 else self._scaled(other)
         if not isinstance(other, _DIMS):
             return _outside(self, other, operator.mul)
         terms: dict[Monomial, int] = {}
@@ -159,10 +161,34 @@ class SymDim:
     __radd__ = __add__
     __rmul__ = __mul__
 
+    # Most arithmetic is with numbers, which leaves the order of the terms as it is.
+
+    def _scaled(self, factor: int) -> Dim:
+        return self._of([(m, c * factor) for m, c in self.terms]) if factor else 0
+
+    def _shifted(self, number: int) -> Dim:
+        mono, c = self.terms[0] if self.terms else ((), 0)
+        if mono:
+            return self._of([((), number), *self.terms]) if number else self
+        left = self.terms[1:]
+        return self._of([((), c + number), *left] if c + number else left)
+
+    def _of(self, terms: Sequence[tuple[Monomial, int]]) -> Dim:
+        """The dim of terms in order whose monomials are its own, but for a number."""
+        if not terms or not terms[-1][0]:
+            return terms[0][1] if terms else 0
+        made = SymDim.__new__(SymDim)
+        made.terms = tuple(terms)
+        made._hash, made.depth, made.weight = hash(made.terms), self.depth, self.weight
+        _checked_terms(made)
+        return made
+
     def __neg__(self) -> Dim:
         return self * -1
 
     def __sub__(self, other: Dim) -> Dim:
+        if type(other) is int:
+            return self._shifted(-other)
         if not isinstance(other, _DIMS):
             return _outside(self, other, operator.sub)
         terms = dict(self.terms)
@@ -319,12 +345,18 @@ def _simplify(terms: Mapping[Monomial, int]) -> Dim:
     kept = found.terms
     if not kept or (len(kept) == 1 and not kept[0][0]):
         return kept[0][1] if kept else 0
+    _checked_terms(found)
+    return found
+
+
+def _checked_terms(d: SymDim) -> None:
+    """LimitError for a dim of too many or too large terms."""
+    kept = d.terms
     for mono, c in kept:
         if len(mono) > DEGREE or not -_LARGE < c < _LARGE:
             _bounded(len(mono), len(kept), c.bit_length())
-    if len(kept) > TERMS or found.depth > DEPTH or found.weight > WEIGHT:
-        _bounded(terms=len(kept), depth=found.depth, weight=found.weight)
-    return found
+    if len(kept) > TERMS or d.depth > DEPTH or d.weight > WEIGHT:
+        _bounded(terms=len(kept), depth=d.depth, weight=d.weight)
 
 
 def _bounded(

@@ -9,7 +9,6 @@ from collections import deque
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from traceback import clear_frames
 from typing import Any
 
 __all__ = ["GaveWayError", "Turns", "checkpoint", "compiles", "giving_way"]
@@ -74,6 +73,8 @@ class Turns:
 
     def __exit__(self, kind: object, error: BaseException | None, where: Any) -> None:
         if isinstance(error, GaveWayError):
+            from traceback import clear_frames  # which takes a millisecond to import
+
             clear_frames(where)  # what it had begun ends here, and not in another one's turn
         self.leave()
 

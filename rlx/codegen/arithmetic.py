@@ -24,16 +24,18 @@ class Arithmetic(Emitter):
     broadcast to its lanes."""
 
     def _pair(self, a: Reg | Number, b: Reg | Number) -> tuple[Reg, Reg]:
-        like = a if isinstance(a, Reg) else b
-        if not isinstance(like, Reg):
-            raise self._refuse(f"one of {a} and {b} must be a register")
-        x = a if isinstance(a, Reg) else self.const(a, like.dtype, like.lanes)
-        y = b if isinstance(b, Reg) else self.const(b, like.dtype, like.lanes)
-        lanes = max(x.lanes, y.lanes)
-        x, y = (self.splat(v, lanes) if lanes else v for v in (x, y))
-        if x.dtype is not y.dtype:
-            raise self._refuse(f"operands are {x.dtype} and {y.dtype}")
-        return x, y
+        if not isinstance(a, Reg):
+            if not isinstance(b, Reg):
+                raise self._refuse(f"one of {a} and {b} must be a register")
+            return self.const(a, b.dtype, b.lanes), b
+        if not isinstance(b, Reg):
+            return a, self.const(b, a.dtype, a.lanes)
+        if a.lanes != b.lanes:
+            lanes = max(a.lanes, b.lanes)
+            a, b = self.splat(a, lanes), self.splat(b, lanes)
+        if a.dtype is not b.dtype:
+            raise self._refuse(f"operands are {a.dtype} and {b.dtype}")
+        return a, b
 
     def arith(self, verb: ArithName, a: Reg | Number, b: Reg | Number) -> Reg:
         """One arithmetic instruction.

@@ -26,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)
 class Complex(Reg):
     """A register of complex values: its parts are registers, and it has no name of its own."""
 

@@ -268,9 +268,10 @@ class Control(Memory):
             raise self._refuse("a GPU kernel is one function")
         if name not in self._functions:
             outside = self._lines, self._head, self._constants, self._rounded, self._depth
-            given = self._read, self._literals, self._spread, self._dims
+            given = self._read, self._literals, self._spread, self._dims, self._whole
             self._lines, self._head, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
             self._read, self._literals, self._spread, self._dims = set(), {}, {}, {}
+            self._whole = {}
             args = [self.reg(self.fresh(), INDEX) for _ in indices]
             body(*args)
             names = [*(a.name for a in args), *sorted(self._read)]
@@ -279,7 +280,7 @@ class Control(Memory):
             lines = [start, *self._head, *self._lines, "    return", "  }"]
             self._functions[name] = lines, self._read
             self._lines, self._head, self._constants, self._rounded, self._depth = outside
-            self._read, self._literals, self._spread, self._dims = given
+            self._read, self._literals, self._spread, self._dims, self._whole = given
         words = sorted(self._functions[name][1])
         self._read.update(words)
         values = ", ".join([*(x.name for x in (*buffers, *indices)), *words])

@@ -33,6 +33,7 @@ class Emitter:
         self._folds: list[Buffer] = []
         self._sizes: list[Reg] = []
         self._constants: dict[str, str] = {}
+        self._whole: dict[tuple[int, DType, int], Reg] = {}  # those of integers, by their values
         self._numbers: dict[str, Number] = {}
         # The literals that the launch brings: the names of all their words, those that the function
         # at hand reads, and the registers that it made of them at its top, also for lanes.
@@ -71,18 +72,20 @@ class Emitter:
     def reg(self, name: str, dt: DType, lanes: int = 0) -> Reg:
         """The register of an SSA name that is already defined. UnsupportedError for an element
         type that the target lacks."""
-        self._require(dt)
+        if self.target.lacks:
+            self._require(dt)
         return Reg(self.kernel, name, dt, lanes)
 
     def op(self, text: str, dt: DType, lanes: int) -> Reg:
         """Append ``%new = text`` and return the register it defines."""
-        name = self.fresh()
-        self.line(f"{name} = {text}")
+        self._count += 1  # as fresh, line and reg, whose calls are most of a kernel's making
+        name = f"%t{self._count}"
+        self._lines.append(f"{'  ' * self._depth}{name} = {text}")
         return self.reg(name, dt, lanes)
 
     def _require(self, dt: DType) -> None:
         lacks = self.target.lacks
-        if lacks and dt in lacks:
+        if dt in lacks:
             raise UnsupportedError(
                 f"kernel {self.name} computes with {dt}, which {self.target.name} lacks: "
                 f"{lacks[dt]}"
@@ -100,6 +103,14 @@ class Emitter:
     def const(self, value: Number | SymDim, dt: DType, lanes: int = 0) -> Reg:
         """A constant, splat over ``lanes``; a dim is computed from the sizes of its symbols.
         TypeError for a fraction as an integer."""
+        if type(value) is int:
+            found = self._whole.get((value, dt, lanes))
+            if found is None:
+                found = self._whole[value, dt, lanes] = self._const(value, dt, lanes)
+            return found
+        return self._const(value, dt, lanes)
+
+    def _const(self, value: Number | SymDim, dt: DType, lanes: int) -> Reg:
         if isinstance(value, SymDim):
             x = self.cast(self._dim(value), dt)
             return self.splat(x, lanes) if lanes else x

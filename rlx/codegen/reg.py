@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TYPE_CHECKING
 
 from rlx.base.dims import TakesDims
@@ -31,14 +32,15 @@ def mlir_element(dt: DType, *, memory: bool = False) -> str:
     return f"i{dt.bits}"
 
 
+@cache
 def mlir_type(dt: DType, lanes: int) -> str:
     """``f32`` for a scalar (lanes 0), ``vector<8xf32>`` for a vector of 8."""
     return f"vector<{lanes}x{mlir_element(dt)}>" if lanes else mlir_element(dt)
 
 
-@dataclass(frozen=True, eq=False, slots=True)
+@dataclass(eq=False, slots=True)  # frozen, it would take three times as long to make
 class Reg(TakesDims):
-    """An SSA value of a kernel: a scalar (``lanes == 0``) or a vector.
+    """An SSA value of a kernel: a scalar (``lanes == 0``) or a vector. It never changes.
 
     Operators emit instructions; a Python number or a dim takes the register's type, and a scalar
     operand is broadcast to the lanes of the other.

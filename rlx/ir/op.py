@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Sequence
+from functools import cache
 from itertools import count
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
 
@@ -163,6 +164,17 @@ def op_class(name: str) -> type[Op]:
     return registry[name]
 
 
+@cache
+def _fields_of(base: type) -> tuple[tuple[str, str, Operand | Attr], ...]:
+    """The operands and attributes that a class declares itself, with their names and kinds."""
+    found: list[tuple[str, str, Operand | Attr]] = []
+    for key, kind in inspect.get_annotations(base).items():
+        f = base.__dict__.get(key)
+        if isinstance(f, Operand | Attr):
+            found.append((key, kind if isinstance(kind, str) else kind.__name__, f))
+    return tuple(found)
+
+
 @dataclass_transform(kw_only_default=False, field_specifiers=(operand, optional, variadic, attr))
 class Op(Fixed):
     """A node: one use of an op on Values. Construction checks and infers; nodes never change.
@@ -254,13 +266,13 @@ class Op(Fixed):
         operands: list[Operand] = []
         attrs: list[Attr] = []
         for base in reversed(cls.__mro__):
-            for key, kind in inspect.get_annotations(base).items():
-                f = base.__dict__.get(key)
+            for key, kind, f in _fields_of(base):
+                f.name = key
                 if isinstance(f, Operand):
-                    f.name, f.index = key, len(operands)
+                    f.index = len(operands)
                     operands.append(f)
-                elif isinstance(f, Attr):
-                    f.name, f.kind = key, kind if isinstance(kind, str) else kind.__name__
+                else:
+                    f.kind = kind
                     attrs.append(f)
         cls.operand_fields, cls.attr_fields = tuple(operands), tuple(attrs)
         cls.field_names = tuple([f.name for f in (*operands, *attrs)])

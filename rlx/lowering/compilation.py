@@ -18,7 +18,6 @@ from rlx.base.frozen import frozen, record
 from rlx.base.giving_way import checkpoint
 from rlx.errors import GraphError, PassError, did_you_mean
 from rlx.ir.builders import located, public
-from rlx.ir.spellings import option_hint
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
 from rlx.ops import OP_MODULES
 from rlx.tracing import span
@@ -117,6 +116,8 @@ class Options:
         known = [f.name for f in fields(Options)]
         for name in given:
             if name not in known:
+                from rlx.ir.spellings import option_hint
+
                 raise GraphError(
                     f"no option is called {name!r}{option_hint(name, known)};"
                     f" there are {', '.join(known)}"

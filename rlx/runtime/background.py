@@ -1,9 +1,10 @@
 """Work that no call waits for, on one thread of the process: compiles of what will be faster.
 
-The thread lives while there is work. What is at work stops at its next checkpoint where somebody
-waits to compile, and is done last then; where the process ends it stops too, and the rest is
-dropped. A child of a fork has none. Where the system starts no thread, nothing is done: who asks
-may ask again.
+The thread lives while there is work, and begins a while after it was asked: not while the call
+that asked is running, and not at all in a process that does little else. What is at work stops at
+its next checkpoint where somebody waits to compile, and is done last then; where the process ends
+it stops too, and the rest is dropped. A child of a fork has none. Where the system starts no
+thread, nothing is done: who asks may ask again.
 """
 
 from __future__ import annotations
@@ -23,6 +24,9 @@ from rlx.base.threads import threads_with_large_stacks
 
 __all__ = ["later", "waited"]
 
+PAUSE = 0.25
+"""Seconds until the thread begins: more than a first call takes after its compile."""
+
 Work = Callable[[], None]
 _NO_THREADS = {RuntimeError, getattr(builtins, "PythonFinalizationError", RuntimeError)}
 """What Python raises where it starts no thread; other errors are of classes below these."""
@@ -39,6 +43,7 @@ class _Worker:
     def _forget(self) -> None:
         self._left: deque[Work] = deque()
         self._thread: threading.Thread | None = None
+        self._hurry = threading.Event()
         self._ended = False
 
     def _end(self) -> None:
@@ -67,6 +72,7 @@ class _Worker:
         return True
 
     def _run(self) -> None:
+        self._hurry.wait(PAUSE)
         while True:
             with self._lock:
                 if not self._left:
@@ -99,9 +105,11 @@ class _Worker:
         return self._ended or not threading.main_thread().is_alive()
 
     def wait(self) -> None:
-        """Wait until all is done."""
+        """Wait until all is done, which begins at once."""
+        self._hurry.set()
         while (thread := self._thread) is not None and thread.is_alive():
             thread.join()
+        self._hurry.clear()
 
 
 _worker = _Worker()

@@ -32,7 +32,6 @@ from rlx.runtime.backend import (
     signature_of,
 )
 from rlx.runtime.bindings import Bindings
-from rlx.runtime.bound_state import BoundState
 from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import FAILURES, Executable, wrong_count
 from rlx.runtime.short_way import ShortWay
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from rlx.compiler.graph_module import GraphModule
     from rlx.lowering.compilation import OptionArgs, Options
     from rlx.precision.rewrite import PrecisionReport
+    from rlx.runtime.bound_state import BoundState
     from rlx.runtime.devices.device_array import DeviceArray
     from rlx.runtime.profile import Profile
     from rlx.runtime.sized_variant import SizedVariant
@@ -414,6 +414,8 @@ class CompiledGraph(Hinted, Uncopied):
         checked by the first run: for steps that many arrays live through. GraphError and ShapeError
         as there.
         """
+        from rlx.runtime.bound_state import BoundState
+
         return BoundState(self._graph, state, self._short.find, self.run_in_place, self._in_place)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -474,3 +475,18 @@ def test_loops_of_many_sizes_are_one_kernel() -> None:
         np.testing.assert_array_equal(found[2], np.sort(given["x"]))
         np.testing.assert_array_equal(found[4], given["x"][:, ::-1])
     assert len(f.variants) == len(variants.found)
+
+
+def test_the_background_begins_a_while_after_it_was_asked() -> None:
+    """What takes less, as the run of the call that asked, is not disturbed."""
+    worker, done = background._Worker(), list[float]()
+    asked = time.monotonic()
+    assert worker.add(lambda: done.append(time.monotonic() - asked))
+    while not done:
+        time.sleep(0.01)
+    assert done[0] >= background.PAUSE
+    worker.wait()
+    asked = time.monotonic()
+    assert worker.add(lambda: done.append(time.monotonic()))
+    worker.wait()  # by who needs it now
+    assert len(done) == 2
