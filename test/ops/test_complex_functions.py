@@ -66,6 +66,18 @@ def test_far_away() -> None:
         np.testing.assert_allclose(found[known], expected[known], 1e-12)
 
 
+def test_limits() -> None:
+    """Of C99, Annex G."""
+    inf, nan = np.inf, np.nan
+    for name, z, re, im in (
+        ("tanh", complex(inf, -inf), 1, 0), ("expm1", complex(-inf, -inf), -1, 0),
+        ("cosh", complex(inf, nan), inf, nan), ("sinh", complex(-inf, inf), -inf, nan),
+        ("expm1", complex(inf, nan), inf, nan), ("sign", complex(inf, 1), nan, nan),
+    ):  # fmt: skip
+        found = call(lambda x, name=name: getattr(x, name)(), np.array([z]))[0]
+        np.testing.assert_array_equal([found.real, found.imag], [re, im])
+
+
 def test_powers() -> None:
     z, w = points()[:50], points()[50:100] / 4
     np.testing.assert_allclose(call(lambda x, y: x**y, z, w), z**w, 1e-11)

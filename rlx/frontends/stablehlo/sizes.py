@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx._mlir import ir
 from rlx.base.dims import (
     choose,
     floor_div,
@@ -29,6 +30,10 @@ __all__ = ["has_dynamic_dims", "known_sizes"]
 
 Flag = bool | Dim
 """Whether something is so: a bool, or a dim that is 0 or 1 where only a call tells."""
+TAKES_SIZES = frozenset({
+    "dynamic_broadcast_in_dim", "dynamic_gather", "dynamic_iota", "dynamic_pad", "dynamic_reshape",
+    "real_dynamic_slice",
+})  # fmt: skip
 MOST = 64
 """Elements of a literal that may be sizes."""
 
@@ -38,8 +43,20 @@ class _Undecided(Exception):
 
 
 def has_dynamic_dims(function: Any) -> bool:
-    """Whether a function takes arrays with dims that are known in a run alone."""
-    return any("?" in str(a.type) for a in function.regions[0].blocks[0].arguments)
+    """Whether a function takes arrays with dims that are known in a run alone, or has ops that take
+    sizes as operands."""
+    if any("?" in str(a.type) for a in function.regions[0].blocks[0].arguments):
+        return True
+    taking: list[str] = []
+
+    def visit(op: Any) -> ir.WalkResult:
+        if title(op) in TAKES_SIZES:
+            taking.append(op.name)
+            return ir.WalkResult.INTERRUPT
+        return ir.WalkResult.ADVANCE
+
+    function.operation.walk(visit)
+    return bool(taking)
 
 
 def known_sizes(op: Any, edges: Sequence[Edge]) -> list[Sizes] | None:

@@ -28,6 +28,11 @@ def _product(a: Value, b: Value) -> Value:
     return a.eq(0).where(a, a * b)
 
 
+def _unbounded(x: Value, y: Value) -> Value:
+    """Where x is infinite and y has no direction."""
+    return x.isinf().logical_and(y.isfinite().logical_not())
+
+
 def _turned(f: Form) -> Form:
     """``-i f(i z)``: the circular function of a hyperbolic one."""
 
@@ -41,12 +46,14 @@ def _turned(f: Form) -> Form:
 
 def _sinh(z: Value) -> Value:
     x, y = _parts(z)
-    return Complex.build(_product(x.sinh(), y.cos()), _product(y.sin(), x.cosh()))
+    re = _unbounded(x, y).where(x, _product(x.sinh(), y.cos()))
+    return Complex.build(re, _product(y.sin(), x.cosh()))
 
 
 def _cosh(z: Value) -> Value:
     x, y = _parts(z)
-    return Complex.build(x.cosh() * y.cos(), _product(x.sinh(), y.sin()))
+    re = _unbounded(x, y).where(math.inf, x.cosh() * y.cos())
+    return Complex.build(re, _product(x.sinh(), y.sin()))
 
 
 def _cos(z: Value) -> Value:
@@ -63,14 +70,16 @@ def _tanh(z: Value) -> Value:
     square = s * s + cosine * cosine
     sides = far.where(4.0 * (-2.0 * x.abs()).exp(), 1.0 / square)
     re = far.where(x.ones_like().copysign(x), s * near.cosh() / square)
-    return Complex.build(re, y.eq(0).where(y, sine * cosine * sides))
+    return Complex.build(re, y.eq(0).where(y, _product(sides, sine * cosine)))
 
 
 def _expm1(z: Value) -> Value:
     x, y = _parts(z)
     half = (y * 0.5).sin()
-    re = x.expm1() * y.cos() - 2.0 * half * half
-    return Complex.build(re, _product(y.sin(), x.exp()))
+    size = x.exp()
+    re = size.eq(0).where(-1.0, x.expm1() * y.cos() - 2.0 * half * half)
+    re = _unbounded(x, y).logical_and(x.gt(0)).where(x, re)
+    return Complex.build(re, size.eq(0).where(size, _product(y.sin(), size)))
 
 
 def _log1p(z: Value) -> Value:
@@ -127,7 +136,7 @@ def _sign(z: Value) -> Value:
     """``z / |z|``, and 0 of 0."""
     x, y = _parts(z)
     size = z.abs()
-    length = size.eq(0).where(1.0, size)
+    length = size.eq(0).where(1.0, size.isinf().where(math.nan, size))
     return Complex.build(x / length, y / length)
 
 
