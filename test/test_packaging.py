@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 import re
 import subprocess
+import sys
+import tempfile
 import tomllib
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,30 @@ def test_all_has_what_users_need_and_the_page_lists_each() -> None:
         if extra not in OF_DEVELOPERS | OF_VENDORS:
             assert reached(extra) <= everything, extra
         assert f"`{extra}`" in page, extra
+
+
+def test_the_long_description_has_no_links_to_files() -> None:
+    """As the build makes it, of the README."""
+    text = built_metadata()
+    assert text.startswith("Metadata-Version:") and "\n\n# RLX\n" in text
+    found = {target for _, target in re.findall(r"(?<!\w)\[([^\]]*)\]\(([^)]*)\)", text)}
+    assert "#install" in found and all(t.startswith(("#", "http")) for t in found), found
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    code = re.findall(r"^```.*?^```$", readme, re.MULTILINE | re.DOTALL)
+    assert len(code) > 5 and all(block in text for block in code)
+
+
+def built_metadata() -> str:
+    """METADATA of a wheel, which is not built for it."""
+    pytest.importorskip("scikit_build_core", reason="the build's own package")
+    script = (
+        "import sys, scikit_build_core.build as b; folder = sys.argv[1];"
+        " print(b.prepare_metadata_for_build_wheel(folder, {'build-dir': folder + '/build'}))"
+    )
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([sys.executable, "-c", script, folder], cwd=ROOT, check=True)
+        (path,) = Path(folder).glob("*.dist-info/METADATA")
+        return path.read_text(encoding="utf-8")
 
 
 CHANGELOG = "# Changelog\n\n## [Unreleased]\n\n{}## [{}] - 2030-01-31\n\n- All of it.\n"

@@ -209,11 +209,19 @@ def __getattr__(name: str) -> Any:
     return kinds[name].load()
 
 
+def _missing(name: str) -> str:
+    """What to do about an op that no family declares."""
+    library = name.partition(".")[0] if isinstance(name, str) and "." in name else ""
+    if library in ("", "hir", "mir", "lir"):
+        return did_you_mean(name, OP_MODULES)
+    return f"; import the module that declares the ops of {library!r} before"
+
+
 def load(name: str) -> None:
     """Import the family that declares the op ``name``; GraphError if no family does."""
     module = OP_MODULES.get(name)
     if module is None:
-        raise GraphError(f"unknown op {name!r}{did_you_mean(name, OP_MODULES)}")
+        raise GraphError(f"unknown op {name!r}{_missing(name)}")
     importlib.import_module(module)
 
 

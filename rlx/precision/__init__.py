@@ -170,8 +170,8 @@ _SCALED = ("int8", "i8", "uint8", "u8", "int4", "i4", "fp8", "f8")
 """Types that are of use with scales alone, of which a policy has none."""
 
 _SCALED_HINT = (
-    ", since a scale belongs to each tensor: cast the operands of a product to i8 and scale what it"
-    " gives, or read an ONNX model that was quantized; docs/precision.md has both"
+    ", since a scale belongs to each tensor: rlx.quant.quantize_graph(graph, scheme='int8') makes"
+    " them, and docs/quantization.md has the other ways"
 )
 
 

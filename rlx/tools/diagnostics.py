@@ -17,6 +17,7 @@ from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import IRError, RlxError, did_you_mean
+from rlx.text.elements import ELEMENTS
 
 __all__ = ["Collector", "Found"]
 
@@ -28,6 +29,7 @@ _PLACE = re.compile(r'"([^"]*)":(\d+):(\d+)')
 _NO_OP = re.compile(
     r"unregistered operation '(\w+\.\w+)'|'?((?:hir|mir|lir)\.\w+)'? .*unregistered"
 )
+_ELEMENT = re.compile(r"(?:[\d?]+x)*(\w+)")
 WIDTH = 100
 """Characters of a line of the input that a diagnostic shows."""
 
@@ -137,7 +139,7 @@ class Collector:
             print(f"{where}: {f.severity}: {f.message}", file=sys.stderr)
             if f.line and f.line <= len(self.lines):
                 print(_excerpt(self.lines[f.line - 1], f.column), file=sys.stderr)
-            if help_ := _help(f):
+            if help_ := _help(f, self.lines[f.line - 1] if 0 < f.line <= len(self.lines) else ""):
                 print(f"    help: {help_}", file=sys.stderr)
         if self.aside:
             print(f"{self.name}: note: {self.aside}", file=sys.stderr)
@@ -199,8 +201,13 @@ def _short(message: str) -> str:
     return message.split("see current operation", 1)[0].strip().rstrip(";:,")
 
 
-def _help(f: Found) -> str:
-    """What to do about a diagnostic of MLIR's parser; ours say it themselves."""
+def _help(f: Found, line: str) -> str:
+    """What to do about a diagnostic of MLIR's parser, in a line; ours say it themselves."""
+    if f.message == "expected non-function type" and (word := _ELEMENT.match(line[f.column - 1 :])):
+        names = {d.long_name: name for name, d in ELEMENTS.items()}
+        meant = names.get(word[1])
+        hint = f"write {meant}" if meant else f"there are {', '.join(ELEMENTS)}"
+        return f"no element type is called {word[1]!r}; {hint}"
     unknown = _NO_OP.search(f.message)
     if unknown:
         from rlx.ir.op import registry

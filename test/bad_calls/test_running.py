@@ -96,7 +96,7 @@ SESSIONS = [
     Bad(GraphError, "no precision is called None; use", lambda: rlx.Session("cpu", None)),
     Bad(
         GraphError,
-        "no precision is called 'int8', since a scale belongs to each tensor: cast the operands",
+        "no precision is called 'int8', since a scale belongs to each tensor: rlx.quant.quantize_graph",
         lambda: rlx.Session("cpu", "int8"),
     ),
     Bad(

@@ -74,6 +74,7 @@ MISTAKES = [
         3, "have no fixed number",
     ),
     ('"mir.topk"', '"mir.topkk"', 4, "unknown op 'mir.topkk'; did you mean 'mir.topk'"),
+    ('"mir.topk"', '"my.topk"', 4, "unknown op 'my.topk'; import the module that declares the ops"),
     ('"mir.topk"', "mir.topk", 4, 'such as "mir.add", found mir.topk'),
     ("(%x) {axis", "(%y) {axis", 4, "%y is not defined"),
     ("k = 3 : i64", "k = 3.5 : i64", 4, "expected an integer"),

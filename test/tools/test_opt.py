@@ -79,6 +79,19 @@ def test_malformed_text_names_the_place_and_the_remedy(rlx_opt: Any):
     assert remedy.strip() == "help: no op is called mir.matmull; did you mean 'mir.matmul'?"
 
 
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("tensor<2x4xfloat32>", "'float32'; write f32"),
+        ("tensor<?xuint8>", "'uint8'; write ui8"),
+        ("tensor<int>", "'int'; there are f16, bf16, f32, f64, i1,"),
+    ],
+)
+def test_an_element_type_of_another_name(rlx_opt: Any, text: str, remedy: str) -> None:
+    _, _, err = rlx_opt(f"func.func @main(%x: {text}) {{ return }}")
+    assert f"help: no element type is called {remedy}" in err
+
+
 def test_a_refused_op_says_what_was_found_and_expected(rlx_opt: Any):
     code, out, err = rlx_opt(HELLO.replace("%w) : (tensor<1x4xf32>", "%x) : (tensor<1x4xf32>"))
     assert (code, out) == (1, "")
