@@ -42,11 +42,25 @@ install(FILES
   "${CMAKE_CURRENT_BINARY_DIR}/rlxConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/rlxConfigVersion.cmake"
   DESTINATION ${package_dir})
 
-# pkg-config: the static library, with the system's that it needs.
+if(RLX_CXX_ARCHIVES)
+  find_program(RLX_LINKER ld REQUIRED)
+  find_program(RLX_OBJCOPY objcopy REQUIRED)
+  set(one_object "${CMAKE_CURRENT_LIST_DIR}/RlxOneObject.cmake")
+  install(CODE "
+    execute_process(
+      COMMAND \"${CMAKE_COMMAND}\" \"-DLIBRARIES=${RLX_CXX_ARCHIVES}\"
+        \"-DLINKER=${RLX_LINKER}\" \"-DOBJCOPY=${RLX_OBJCOPY}\" \"-DAR=${CMAKE_AR}\"
+        \"-DARCHIVE=\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${package_root}lib/librlx.a\"
+        -P \"${one_object}\"
+      COMMAND_ERROR_IS_FATAL ANY)")
+endif()
+
+# pkg-config: the static library, with the system's that it needs; `rlx config` reads it there.
+set(RLX_SYSTEM_LIBRARIES "-lpthread -ldl -lm")
 if(APPLE)
   set(RLX_SYSTEM_LIBRARIES "-lc++")
-else()
-  set(RLX_SYSTEM_LIBRARIES "-lstdc++ -lpthread -ldl -lm")
+elseif(NOT RLX_CXX_ARCHIVES)
+  string(PREPEND RLX_SYSTEM_LIBRARIES "-lstdc++ ")
 endif()
 configure_file("${CMAKE_CURRENT_LIST_DIR}/rlx.pc.in" "${CMAKE_CURRENT_BINARY_DIR}/rlx.pc" @ONLY)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/rlx.pc" DESTINATION ${package_root}lib/pkgconfig)

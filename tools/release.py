@@ -1,10 +1,13 @@
-"""Check that this tree can be released, and build sdist and wheel, which are uploaded.
+"""Check that this tree can be released, and build sdist and wheels, which are uploaded.
 
     python tools/release.py 0.1.0            # check, then build into dist/
     python tools/release.py 0.1.0 --check    # only check the tree
+    python tools/release.py 0.1.0 --python python3.11 --python python3.13
 
-It needs the packages build and twine. Nothing is tagged and nothing is uploaded: the wheels of all
-systems are made by cibuildwheel, as pyproject.toml configures it, and `twine upload` sends them.
+It needs the packages build and twine, and on Linux those of tools/packaging/manylinux.py, which
+makes the wheels there, one a Python that is named. Nothing is tagged and nothing is uploaded: the
+wheels of other systems are made by cibuildwheel, as pyproject.toml configures it, and
+`twine upload` sends them.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import re
 import subprocess
 import sys
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -62,12 +65,18 @@ def _said(command: list[str]) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
 
 
-def build(root: Path) -> list[Path]:
+def build(root: Path, pythons: Sequence[str]) -> list[Path]:
     """Build and check what is uploaded; the files."""
     out = root / "dist"
     if out.exists() and any(out.iterdir()):
         sys.exit(f"{out} is not empty; empty it first")
-    subprocess.run([sys.executable, "-m", "build", "--outdir", out, root], check=True)
+    made_here = ["--sdist"] if sys.platform == "linux" else []
+    subprocess.run([sys.executable, "-m", "build", *made_here, "--outdir", out, root], check=True)
+    if made_here:
+        sys.path.insert(0, str(root / "tools" / "packaging"))
+        import manylinux  # pyright: ignore[reportMissingImports]
+
+        manylinux.wheels(pythons, out)
     made = sorted(out.iterdir())
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *made], check=True)
     return made
@@ -78,13 +87,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(description="Check a release, and build it.")
     parser.add_argument("version")
     parser.add_argument("--check", action="store_true", help="only check the tree")
+    parser.add_argument(
+        "--python", action="append", metavar="PYTHON", help="one that builds a wheel (this one)"
+    )
     given = parser.parse_args()
     found = list(problems(ROOT, given.version))
     for problem in found:
         print(f"- {problem}")
     if found or given.check:
         return int(bool(found))
-    for path in build(ROOT):
+    for path in build(ROOT, given.python or [sys.executable]):
         print(f"{path.stat().st_size:12,}  {path.name}")
     print(
         f"next: python tools/try_package.py, the wheels of cibuildwheel, git tag v{given.version}"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import importlib.metadata
 import os
-import sys
 
 from rlx.errors import RlxError
 
@@ -26,12 +25,12 @@ def run(args: argparse.Namespace) -> int:
     """Print what was asked for, in one line; all of it, with names, where nothing was."""
     root = _root()
     library = os.path.join(root, "lib")
-    system = "-lc++" if sys.platform == "darwin" else "-lstdc++ -lpthread -ldl -lm"
+    pkgconfig = os.path.join(library, "pkgconfig")
     found = {
         "cflags": f"-I{os.path.join(root, 'include')}",
-        "libs": f"{os.path.join(library, 'librlx.a')} {system}",
+        "libs": _libs(os.path.join(pkgconfig, "rlx.pc")).replace("${libdir}", library),
         "cmakedir": os.path.join(library, "cmake", "rlx"),
-        "pkgconfigdir": os.path.join(library, "pkgconfig"),
+        "pkgconfigdir": pkgconfig,
     }
     asked = [name for name in found if getattr(args, name)]
     if asked:
@@ -39,6 +38,12 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("\n".join(f"{name}: {text}" for name, text in found.items()))
     return 0
+
+
+def _libs(path: str) -> str:
+    """What is linked, in the words of pkg-config: the build knows which library of C++."""
+    with open(path, encoding="utf-8") as f:
+        return next(line for line in f if line.startswith("Libs: ")).removeprefix("Libs: ").strip()
 
 
 def _root() -> str:
