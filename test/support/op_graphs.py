@@ -81,8 +81,9 @@ class OpGraph:
     @staticmethod
     def of_cases(name: str, given: Sequence[Case], *, views: bool = False) -> OpGraph:
         """The graph of these cases, which may be of several ops. With ``views`` the operands are
-        parts of larger inputs, every second element of them, and transposed ones, by turns: a
-        kernel that takes its operand's strides for granted reads what is no part of it."""
+        parts of larger inputs, every second element of them, transposed ones, and ones that
+        are repeated along an axis, by turns: a kernel that takes its operand's strides for granted
+        reads what is no part of it."""
         g = rlx.Graph(name)
         outputs: list[rlx.Value] = []
         owners: list[Case] = []
@@ -90,7 +91,7 @@ class OpGraph:
             leaves = [
                 None
                 if t is None
-                else _VIEWS[(n + i) % 3].of(g, _name(n, i), t)
+                else _view(case, n, i, t.static_shape).of(g, _name(n, i), t)
                 if views
                 else g.input(_name(n, i), t.shape, t.dtype)
                 for i, t in enumerate(case.types)
@@ -123,7 +124,7 @@ class OpGraph:
                 else:
                     found[_name(n, i)] = a
                 if self.views:
-                    found[_name(n, i)] = _VIEWS[(n + i) % 3].holding(found[_name(n, i)])
+                    found[_name(n, i)] = _view(case, n, i, a.shape).holding(found[_name(n, i)])
         return found
 
 
@@ -166,7 +167,35 @@ class _Turned:
         return a.T.copy()
 
 
+class _Repeated:
+    """One slice of an input again and again along an axis."""
+
+    def __init__(self, axis: int) -> None:
+        self.axis = axis
+
+    def of(self, g: rlx.Graph, name: str, t: TensorType) -> rlx.Value:
+        shape = list(t.static_shape)
+        shape[self.axis] = 1
+        return g.input(name, shape, t.dtype).expand(t.static_shape)
+
+    def holding(self, a: Array) -> Array:
+        """The input that is the first slice of ``a``."""
+        return np.ascontiguousarray(np.take(a, [0], self.axis))
+
+
 _VIEWS = (_Part(), _Steps(), _Turned())
+
+
+def _view(case: Case, n: int, operand: int, shape: tuple[int, ...]) -> Any:
+    """The view that an operand of the case of a number is. Repeated rows are no matrix of which all
+    can be said that may be said of the sample's."""
+    turn = (n + operand) % 4
+    if turn < 3:
+        return _VIEWS[turn]
+    kind = case.sample.data.get(operand, "normal")
+    if len(shape) > 1 and 0 not in shape and kind not in ("spd", "dominant", "spread"):
+        return _Repeated(n % (len(shape) - 1))  # rows of one number have no variance to divide by
+    return _VIEWS[n % 3]
 
 
 def _around(dt: np.dtype[Any]) -> Any:
