@@ -33,7 +33,7 @@ def test_windows_side_by_side(dt: str, monkeypatch: pytest.MonkeyPatch) -> None:
     found = agrees(g)
     lir = rlx.inspect_pipeline(g, "cpu").lir
     assert len(re.findall(r"call @conv_\d+\(", lir)) == 4
-    monkeypatch.setattr(select, "side_by_side", lambda node, region: False)
+    monkeypatch.setattr(select, "side_by_side", lambda node: False)
     monkeypatch.setenv("RLX_CACHE", "0")
     f = rlx.Session("cpu").compile(g)
     values = arrays(g)
@@ -46,7 +46,8 @@ def test_windows_side_by_side(dt: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_what_is_spread() -> None:
-    """Windows that overlap or are cut off, and a sum of the result's shape."""
+    """Windows that overlap or are cut off, and sums with what has the result's shape, or lacks its
+    first axis."""
     g = rlx.Graph()
     x, r = g.input("x", [1, 3, 5, 6]), g.input("r", [1, 4, 10, 12])
     w = g.param("w", [3, 4, 2, 2])
@@ -55,5 +56,6 @@ def test_what_is_spread() -> None:
         x.conv_transpose2d(w, None, 2, (1, 0)),
         x.conv_transpose2d(w, None, 2, 0, 1),
         x.conv_transpose2d(w, None, 2) + r,
+        x.conv_transpose2d(w, None, 2) + g.input("s", [4, 10, 12]),
     ])  # fmt: skip
     agrees(g)

@@ -14,7 +14,10 @@ from rlx.ops.movement.constant import literal
 from rlx.ops.movement.movement import Expand
 from rlx.types import Shape
 
-__all__ = ["epilogue_of", "root_of", "unfit"]
+__all__ = ["Epilogue", "epilogue_of", "root_of", "unfit"]
+
+Epilogue = tuple[Program, tuple[OperandKind, ...], list[View]]
+"""A program over a result, the kinds of what else it reads, and that."""
 
 
 def root_of(region: Region) -> Op | None:
@@ -57,9 +60,7 @@ def _unfit_operand(v: Value, out: Shape) -> str | None:
     return None
 
 
-def epilogue_of(
-    region: Region, root: Op, lowering: Lowering
-) -> tuple[Program, tuple[OperandKind, ...], list[View]]:
+def epilogue_of(region: Region, root: Op, lowering: Lowering) -> Epilogue:
     """The program over the result of ``root`` and what else it reads, with the kinds of that."""
     builder = ProgramBuilder([root.out])
     for n in region.nodes:

@@ -18,7 +18,7 @@ from rlx.kernels.conv.planes import ConvShape
 from rlx.kernels.matmul.tile import accumulate_type
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
-from rlx.lowering.select.conv.epilogue import epilogue_of, root_of, unfit
+from rlx.lowering.select.conv.epilogue import Epilogue, epilogue_of, root_of, unfit
 from rlx.lowering.select.conv.strategies import ConvWay, Layer, images_of, triple, way_of
 from rlx.lowering.select.selector import Selector, spread_source
 from rlx.lowering.select.views import View
@@ -44,10 +44,10 @@ class Convolution:
     def lower(self, region: Region, lowering: Lowering) -> None:
         node = root_of(region)
         assert isinstance(node, Conv | ConvTranspose)
-        if isinstance(node, ConvTranspose) and side_by_side(node, region):
-            lower_side_by_side(region, lowering, node)
+        epilogue = program, kinds, extra = epilogue_of(region, node, lowering)
+        if isinstance(node, ConvTranspose) and "full" not in kinds and side_by_side(node):
+            lower_side_by_side(region, lowering, node, epilogue)
             return
-        program, kinds, extra = epilogue_of(region, node, lowering)
         shape, dt = shape_of(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
         source = lowering.view(x).expand(node.x.type.static_shape)
@@ -152,22 +152,21 @@ def _packed(
     return packed
 
 
-def side_by_side(node: ConvTranspose, region: Region) -> bool:
-    """Whether the windows of an adjoint meet without overlap and fill the result, and no operand of
-    the epilogue has the result's shape."""
+def side_by_side(node: ConvTranspose) -> bool:
+    """Whether the windows of an adjoint meet without overlap and fill the result."""
     flat = (0,) * len(node.stride)
     meet = node.stride == node.windows.taps and max(node.stride) > 1
-    whole = node.low == flat == node.high and max(node.dilation) == 1 and node.x.type.is_static
-    read = (v for n in region.nodes if n is not node for v in n.present)
-    sources = (spread_source(v) for v in read)
-    leaves = (v for v in sources if v in region.leaves)
-    return meet and whole and not any(v.shape == node.out.shape for v in leaves)
+    whole = node.low == flat == node.high and max(node.dilation) == 1
+    return meet and whole and node.x.type.is_static
 
 
-def lower_side_by_side(region: Region, lowering: Lowering, node: ConvTranspose) -> None:
+def lower_side_by_side(
+    region: Region, lowering: Lowering, node: ConvTranspose, epilogue: Epilogue
+) -> None:
     """By a convolution of one tap, with outputs for each place of a window, which then become
-    windows: over an input with zeros between the elements most products are with zeros."""
-    program, kinds, extra = epilogue_of(region, node, lowering)
+    windows: over an input with zeros between the elements most products are with zeros. No operand
+    of the ``epilogue`` is of the result's shape."""
+    program, kinds, extra = epilogue
     places, dt = math.prod(node.stride), accumulate_type(node.out.dtype)
     images, channels, *size = node.x.type.static_shape
     own, outputs = channels // node.groups, node.w.type.static_shape[1]
