@@ -290,6 +290,8 @@ u64: DType
 bool: DType
 c64: DType
 c128: DType
+f8e4m3fn: DType
+f8e5m2: DType
 
 __all__ = [
     "__version__",

@@ -43,10 +43,10 @@ MAX_RANK = 64
 class DType:
     """An element type. There is one object per type, so ``is`` and ``==`` agree.
 
-    ``kind`` is one of ``"float"``, ``"int"``, ``"uint"``, ``"bool"``, ``"complex"``; ``bits`` is
-    the size in memory (a bool takes one byte, a complex number its real and its imaginary part);
-    ``long_name`` is the name in NumPy and most other libraries, such as ``"float32"``.
-    ``DType.F32`` is ``rlx.f32``, and so on.
+    ``kind`` is one of ``"float"``, ``"float8"``, ``"int"``, ``"uint"``, ``"bool"``, ``"complex"``;
+    ``bits`` is the size in memory (a bool takes one byte, a complex number its real and its
+    imaginary part); ``long_name`` is the name in NumPy and most other libraries, such as
+    ``"float32"``. ``DType.F32`` is ``rlx.f32``, and so on.
     """
 
     name: str
@@ -70,6 +70,8 @@ class DType:
         BOOL: ClassVar[DType]
         C64: ClassVar[DType]
         C128: ClassVar[DType]
+        F8E4M3FN: ClassVar[DType]
+        F8E5M2: ClassVar[DType]
 
     __eq__ = object.__eq__
     __hash__ = object.__hash__
@@ -81,8 +83,14 @@ class DType:
 
     @cached_property
     def is_float(self) -> bool:
-        """Whether it is one of the floating-point types."""
+        """Whether it is one of the floating-point types that ops compute in."""
         return self.kind == "float"
+
+    @cached_property
+    def is_float8(self) -> bool:
+        """Whether it is one of the 8-bit floats: they are stored, moved, compared and cast, and
+        nothing is computed in them."""
+        return self.kind == "float8"
 
     @cached_property
     def is_int(self) -> bool:
@@ -101,7 +109,7 @@ class DType:
 
     @property
     def numpy(self) -> np.dtype[Any]:
-        """The NumPy dtype; that of ml_dtypes for bf16."""
+        """The NumPy dtype; that of ml_dtypes for bf16 and the 8-bit floats."""
         return _numpy_dtype(self.long_name)
 
     def __repr__(self) -> str:
@@ -131,15 +139,25 @@ u64 = DType("u64", "uint", 64, "uint64")
 bool_ = DType("bool", "bool", 8, "bool")
 c64 = DType("c64", "complex", 64, "complex64")
 c128 = DType("c128", "complex", 128, "complex128")
+f8e4m3fn = DType("f8e4m3fn", "float8", 8, "float8_e4m3fn")
+f8e5m2 = DType("f8e5m2", "float8", 8, "float8_e5m2")
 
 DTYPES: dict[str, DType] = {
-    d.name: d for d in (f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, c64, c128)
-}
+    d.name: d
+    for d in (
+        f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64, bool_, c64, c128, f8e4m3fn,
+        f8e5m2,
+    )
+}  # fmt: skip
 for _name, _type in DTYPES.items():
     setattr(DType, _name.upper(), _type)  # DType.F32, as members of an enumeration are written
 FLOATS = tuple(d for d in DTYPES.values() if d.is_float)
 INTS = tuple(d for d in DTYPES.values() if d.is_int)
 COMPLEX = (c64, c128)
+FLOAT8 = (f8e4m3fn, f8e5m2)
+
+AS_BITS = ("bf16", *(d.name for d in FLOAT8))
+"""Types that NumPy has from ml_dtypes: it exports no buffer of them, and their bits travel."""
 
 _BY_LONG_NAME = {d.long_name: d for d in DTYPES.values()}
 
@@ -190,12 +208,15 @@ def promote(a: DType, b: DType) -> DType:
     integer is an error (no integer type holds both); f16 with bf16 gives f32; two other floats
     give the wider; an integer with f64 gives f64; i64 or u64 with a smaller float gives f64; any
     other integer with a smaller float gives f32. A complex type meets another type as its parts
-    would: c64 with f32 gives c64, with f64 or i64 it gives c128.
+    would: c64 with f32 gives c64, with f64 or i64 it gives c128. An 8-bit float meets bool and its
+    own type alone.
     """
     if a is b:
         return a
     if a is bool_ or b is bool_:
         return b if a is bool_ else a
+    if a.is_float8 or b.is_float8:
+        raise DTypeError(f"{a} and {b} have no common type; cast the 8-bit float first")
     if a.is_complex or b.is_complex:
         return complex_of(promote(a.part, b.part))
     if a.is_int and b.is_int:

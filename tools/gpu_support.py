@@ -4,10 +4,10 @@ GPU target and emulated processor, from what the tests found there:
     make conformance                                    # every op, on every target
     make conformance TARGETS="vulkan gpu" OPS="gather"  # ops whose names contain a word
 
-runs ``support.conformance`` for the targets, and then this on the files that it wrote. Targets and
-ops that are not in the files keep what was known of them, and a target the device that it ran on
-where it is only assembled now; those that are no more are dropped, and what has never been tried is
-an error that names it.
+runs ``support.conformance`` for the targets, and then this on the files that it wrote. Targets,
+ops and element types that are not in the files keep what was known of them, and a target the device
+that it ran on where it is only assembled now; those that are no more are dropped, and what has
+never been tried is an error that names it.
 """
 
 # pyright: reportMissingImports=false
@@ -119,12 +119,14 @@ def main(paths: Sequence[str]) -> None:
         target = data["facts"]["target"]
         if target not in targets or data["facts"]["evidence"] != "assembled":
             targets[target] = {k: data["facts"][k] for k in ("evidence", "device")}
-        known.setdefault(target, {}).update(found_in(data))
+        of_target = known.setdefault(target, {})
+        for op, found in found_in(data).items():
+            of_target[op] = {**of_target.get(op, {}), **found}
     ops: dict[str, dict[str, dict[str, Way]]] = {}
     untried: dict[str, set[str]] = {}
     for target in (t for t in columns() if t in targets):
-        found, untried[target] = with_types(target, known[target])
-        for op, ways in found.items():
+        typed, untried[target] = with_types(target, known[target])
+        for op, ways in typed.items():
             ops.setdefault(op, {})[target] = ways
     if any(untried.values()):
         names = " ".join(sorted(set().union(*untried.values())))

@@ -9,7 +9,7 @@ from rlx.codegen import complex
 from rlx.codegen.complex import Complex
 from rlx.codegen.emitter import Emitter
 from rlx.codegen.reg import INDEX, Number, Reg
-from rlx.types import DType, bool_
+from rlx.types import DType, bool_, f32
 
 __all__ = ["ArithName", "Arithmetic", "CompareName"]
 
@@ -65,6 +65,8 @@ class Arithmetic(Emitter):
         if x.dtype.is_float:
             p = "une" if pred == "ne" else "o" + pred
             return self.op(f"arith.cmpf {p}, {x.name}, {y.name} : {x.mlir}", bool_, x.lanes)
+        if x.dtype.is_float8:
+            return self.compare(pred, self.cast(x, f32), self.cast(y, f32))
         sign = "" if pred in ("eq", "ne") else "s" if x.dtype.kind == "int" else "u"
         return self.op(f"arith.cmpi {sign}{pred}, {x.name}, {y.name} : {x.mlir}", bool_, x.lanes)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from rlx.codegen import float8
 from rlx.codegen.complex import Complex, pair, parts
 from rlx.codegen.reg import INDEX, Reg, mlir_type
 from rlx.types import DType, bf16, bool_, f16, f32, f64, i32, i64
@@ -21,12 +22,12 @@ def convert(k: Kernel, x: Reg, dt: DType) -> Reg:
         return x
     if dt in (f16, bf16):
         raise TypeError(f"kernel {k.name}: {dt} is a memory format; cast to f32 and use round_to")
+    if src.is_float8:
+        return convert(k, float8.widened(k, x), dt)
+    if dt.is_float8:
+        return float8.rounded(k, convert(k, x, f32), dt)
     if isinstance(x, Complex):
-        if dt is bool_:
-            return k.compare("ne", x, 0)
-        if not dt.is_complex:
-            raise TypeError(f"kernel {k.name}: {src} has no value in {dt}; take one of its parts")
-        return pair(convert(k, x.re, dt.part), convert(k, x.im, dt.part))
+        return _from_complex(k, x, dt)
     if dt.is_complex:
         return pair(*parts(convert(k, x, dt.part)))
     if INDEX in (src, dt):
@@ -37,6 +38,14 @@ def convert(k: Kernel, x: Reg, dt: DType) -> Reg:
         one, zero = (k.const(n, dt, x.lanes) for n in (1, 0))
         return k.select(x, one, zero)
     return _from_float(k, x, dt) if src.is_float else _from_integer(k, x, dt)
+
+
+def _from_complex(k: Kernel, x: Complex, dt: DType) -> Reg:
+    if dt is bool_:
+        return k.compare("ne", x, 0)
+    if not dt.is_complex:
+        raise TypeError(f"kernel {k.name}: {x.dtype} has no value in {dt}; take one of its parts")
+    return pair(convert(k, x.re, dt.part), convert(k, x.im, dt.part))
 
 
 def _op(k: Kernel, verb: str, x: Reg, dt: DType) -> Reg:

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, cast
 from rlx.base.dim_atoms import Atom, Call, Symbol
 from rlx.base.dim_bounds import least
 from rlx.base.dims import Dim, SymDim
+from rlx.codegen import float8
 from rlx.codegen.complex import Complex, pair
 from rlx.codegen.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
 from rlx.errors import UnsupportedError
-from rlx.types import DType, bool_, f32, f64, i8, i16, i32, i64, u32, u64
+from rlx.types import DType, bool_, f32, f64, i8, i16, i32, i64, u8, u32, u64
 
 if TYPE_CHECKING:
     from rlx.codegen.builder import Kernel, KernelTarget
@@ -85,10 +86,11 @@ class Emitter:
 
     def _require(self, dt: DType) -> None:
         lacks = self.target.lacks
-        if dt in lacks:
+        held = u8 if dt.is_float8 else dt
+        if held in lacks:
             raise UnsupportedError(
                 f"kernel {self.name} computes with {dt}, which {self.target.name} lacks: "
-                f"{lacks[dt]}"
+                f"{lacks[held]}"
             )
 
     def _refuse(self, what: str) -> TypeError:
@@ -150,6 +152,8 @@ class Emitter:
     def _literal(self, value: float | bool, dt: DType) -> str:
         if dt is bool_:
             return "true" if value else "false"
+        if dt.is_float8:
+            return str(float8.bits_of(value, dt))
         if not dt.is_float:
             if value != int(value):
                 raise self._refuse(f"{value} is no {dt}")

@@ -9,6 +9,7 @@ from collections.abc import Iterable
 from rlx.codegen.arithmetic import Arithmetic
 from rlx.codegen.bfloat import rounded_to_bf16
 from rlx.codegen.complex import Complex, pair, parts
+from rlx.codegen.float8 import rounded
 from rlx.codegen.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
 from rlx.types import DType, bf16, bool_, f16, f32, i32, i64, u8, u16, u32
 
@@ -292,6 +293,15 @@ class Memory(Arithmetic):
             word = rounded_to_bf16(self.kernel, v)
             return self._bitcast(word.name, u16, self._form(bf16), v.lanes).name
         return v.name
+
+    def from_half(self, bits: Reg) -> Reg:
+        """The numbers of f16 that bits are, as f32."""
+        raw = self._bitcast(bits.name, u16, self._form(f16), bits.lanes)
+        return self._from_memory(raw.name, f16, bits.lanes)
+
+    def rounded_to_float8(self, x: Reg, dt: DType, saturate: bool) -> Reg:
+        """An f32 as an 8-bit float; see ``rlx.codegen.float8``."""
+        return rounded(self.kernel, x, dt, saturate)
 
     def rounded_to_f16(self, x: Reg) -> Reg:
         """An f32 rounded to a value of f16, ties to even, inf from 65520 on. Where a target may

@@ -75,13 +75,13 @@ def _text(value: Number, dt: DType) -> str:
     if dt.is_complex:
         return f"{float(value.real).hex()} {float(value.imag).hex()}"
     assert not isinstance(value, complex)
-    return float(value).hex() if dt.is_float else str(int(value))
+    return float(value).hex() if dt.is_float or dt.is_float8 else str(int(value))
 
 
 def _number(text: str, dt: DType) -> Number:
     if dt.is_complex:
         return complex(*map(float.fromhex, text.split()))
-    return float.fromhex(text) if dt.is_float else int(text)
+    return float.fromhex(text) if dt.is_float or dt.is_float8 else int(text)
 
 
 @frozen

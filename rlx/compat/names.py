@@ -46,7 +46,7 @@ AREAS: dict[str, dict[str, Name]] = {
         "Shape": Name("rlx.types:TensorType", "the dims and the element type of a value"),
         "Dim": Name("rlx.ir.dim:Dim", "a named size and its range; a known size is an int"),
         **_same("rlx.types", "DType"),
-        "Element": Name("rlx.types:DType", "an element type says all of an element"),
+        "Element": Name("rlx.types:DType", "a type alone; casts say whether they saturate"),
         "Op": Name("rlx.ir.op:Op", "a class for each op holds every fact about it"),
         **_same("rlx.inspect", "NodeOrigin", "node_label"),
         "Error": Name("rlx.errors:RlxError"),

@@ -17,7 +17,7 @@ from rlx.dialects import held
 from rlx.errors import DTypeError, IRError
 from rlx.ir.attrs import DIMS, OFFSETS, complex_from, parts_of, repeats, words_of
 from rlx.text.elements import ELEMENTS
-from rlx.types import DTYPES, DType, TensorType
+from rlx.types import AS_BITS, DTYPES, DType, TensorType
 
 __all__ = [
     "dtype_of",
@@ -45,7 +45,9 @@ def element(dt: DType) -> ir.Type:
         return ir.IntegerType.get_signless(dt.bits)
     if dt.is_complex:
         return ir.ComplexType.get(element(dt.part))
-    return getattr(ir, f"{dt.name.upper()}Type").get()  # F32Type, BF16Type
+    name = dt.name.replace("f8", "float8", 1) if dt.is_float8 else dt.name
+    kind = name.upper().replace("FLOAT", "Float")
+    return getattr(ir, f"{kind}Type").get()  # F32Type, BF16Type, Float8E5M2Type
 
 
 @lru_cache(maxsize=256)
@@ -128,7 +130,7 @@ def _write_array(a: np.ndarray[Any, Any]) -> ir.Attribute:
         return named
     if dt.kind == "bool" and a.size:
         return ir.DenseElementsAttr.get([ir.BoolAttr.get(bool(x)) for x in a.flat], kind)
-    raw = a.view(np.uint16) if dt.name == "bf16" else a
+    raw = a.view(f"u{dt.bytes}") if dt.name in AS_BITS else a
     return ir.DenseElementsAttr.get(np.ascontiguousarray(raw), type=kind)
 
 
@@ -150,7 +152,7 @@ def _scalar(bits: Any, value: Any, dt: DType) -> ir.Attribute:
             element(dt), int(np.asarray(bits).astype(f"u{dt.bytes}").view(f"i{dt.bytes}"))
         )
     if np.isnan(np.float64(value)) or np.isinf(np.float64(value)):
-        return ir.Attribute.parse(f"0x{int(bits):0{dt.bytes * 2}X} : {dt.name}")
+        return ir.Attribute.parse(f"0x{int(bits):0{dt.bytes * 2}X} : {element(dt)}")
     return ir.FloatAttr.get(element(dt), float(value))
 
 
@@ -164,7 +166,7 @@ def _read_array(a: ir.Attribute) -> np.ndarray[Any, Any]:
     shape = kind.static_shape
     if kind.addressable().nbytes > MAX_CONSTANT:
         raise IRError(f"a constant of {kind} takes more than 1 GiB; make it a param, or expand one")
-    if dt.name == "bf16":
+    if dt.name in AS_BITS:
         count = 1 if dense.is_splat else kind.nbytes // dt.bytes
         values = np.frombuffer(raw_elements(dense, count * dt.bytes), dt.numpy)
         out = np.broadcast_to(values, shape) if dense.is_splat and shape else values.reshape(shape)

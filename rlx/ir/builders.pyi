@@ -579,7 +579,7 @@ class GraphOps:
         """
 
     def bitcast(self, x: Value, to: DType | str | Any) -> Value:
-        """The same bits as another element type of the same width: of f32, f64 and integers.
+        """The same bits as another type of the same width: of f32, f64, integers and 8-bit floats.
 
         It has no derivative, unless the type is the same.
 
@@ -636,10 +636,13 @@ class GraphOps:
         shape: the result's shape
         """
 
-    def cast(self, x: Value, to: DType | str | Any) -> Value:
+    def cast(self, x: Value, to: DType | str | Any, saturate: bool = True) -> Value:
         """The same values in another element type.
 
         - To a float: rounded once, to nearest even; what is too large becomes inf.
+        - To an 8-bit float: rounded once, to nearest even; what is too large, inf too, becomes the
+          greatest number if ``saturate`` (448 in f8e4m3fn, 57344 in f8e5m2), else what the type has
+          beyond it: nan in f8e4m3fn, inf in f8e5m2. Such a cast and its inverse have no derivative.
         - Float to integer: rounded toward zero; what is out of range becomes the nearest bound, nan 0.
         - Integer to integer: keeps the low bits (wraps).
         - To bool: ``x != 0``, so nan is true. From bool: 0 or 1.
@@ -650,6 +653,7 @@ class GraphOps:
 
         x: any tensor
         to: the result's element type
+        saturate: whether an 8-bit float stays finite; other types ask nothing
         """
 
     def ceil(self, x: Value) -> Value:
@@ -4524,7 +4528,7 @@ class ValueOps:
         """
 
     def bitcast(self, to: DType | str | Any) -> Value:
-        """The same bits as another element type of the same width: of f32, f64 and integers.
+        """The same bits as another type of the same width: of f32, f64, integers and 8-bit floats.
 
         It has no derivative, unless the type is the same.
 
@@ -4578,10 +4582,13 @@ class ValueOps:
         shape: the result's shape
         """
 
-    def cast(self, to: DType | str | Any) -> Value:
+    def cast(self, to: DType | str | Any, saturate: bool = True) -> Value:
         """The same values in another element type.
 
         - To a float: rounded once, to nearest even; what is too large becomes inf.
+        - To an 8-bit float: rounded once, to nearest even; what is too large, inf too, becomes the
+          greatest number if ``saturate`` (448 in f8e4m3fn, 57344 in f8e5m2), else what the type has
+          beyond it: nan in f8e4m3fn, inf in f8e5m2. Such a cast and its inverse have no derivative.
         - Float to integer: rounded toward zero; what is out of range becomes the nearest bound, nan 0.
         - Integer to integer: keeps the low bits (wraps).
         - To bool: ``x != 0``, so nan is true. From bool: 0 or 1.
@@ -4592,6 +4599,7 @@ class ValueOps:
 
         x: any tensor
         to: the result's element type
+        saturate: whether an 8-bit float stays finite; other types ask nothing
         """
 
     def ceil(self) -> Value:

@@ -51,7 +51,7 @@ Pattern = Call | str | float
 """An op on patterns, a variable, or a number (a constant with all elements equal)."""
 
 
-Kind = Literal["float", "int", "uint", "bool", "complex"]
+Kind = Literal["float", "float8", "int", "uint", "bool", "complex"]
 
 
 class Match(NamedTuple):
@@ -227,7 +227,7 @@ def _op_of(token: str, text: str) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 
 _INTS: tuple[Kind, ...] = ("int", "uint")
-_REAL: tuple[Kind, ...] = ("float", "int", "uint", "bool")
+_REAL: tuple[Kind, ...] = ("float", "float8", "int", "uint", "bool")
 _ANY: tuple[Kind, ...] = (*_REAL, "complex")
 
 RULES: tuple[Rule, ...] = (

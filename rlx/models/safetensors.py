@@ -28,7 +28,8 @@ __all__ = ["SafeTensors", "mapped", "replaced", "sync_folder", "write_safetensor
 
 Array = np.ndarray[Any, Any]
 
-_DTYPES = {name.upper(): dt for name, dt in DTYPES.items() if name != "c128"}
+_NAMES = {"f8e4m3fn": "F8_E4M3", "f8e5m2": "F8_E5M2"}
+_DTYPES = {_NAMES.get(name, name.upper()): dt for name, dt in DTYPES.items() if name != "c128"}
 """Our element types by the format's names."""
 
 _HEADER_LIMIT = 100_000_000

@@ -150,7 +150,8 @@ def moved_by(nodes: Sequence[Op], wrt: Collection[Value]) -> set[Value]:
     moving = {v for v in wrt if carries_derivative(v)}
     for op in nodes:
         if op.differentiable and not moving.isdisjoint(op.present):
-            moving.update(r for r in op.results if carries_derivative(r))
+            # A cast of an 8-bit float refuses its cotangent, which would be a silent zero.
+            moving.update(r for r in op.results if carries_derivative(r) or r.dtype.is_float8)
     return moving
 
 

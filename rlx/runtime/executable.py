@@ -25,7 +25,7 @@ from rlx.runtime.artifact import Artifact
 from rlx.runtime.launches import LaunchInfo, launches_of, register
 from rlx.runtime.weights import Code, Weights, plain
 from rlx.tracing import span
-from rlx.types import DTYPES, TensorType
+from rlx.types import AS_BITS, DTYPES, TensorType
 
 if TYPE_CHECKING:
     from rlx.runtime.profile import Profile
@@ -35,6 +35,8 @@ __all__ = ["FAILURES", "Executable", "LoadedCode", "well_formed", "wrong_count"]
 Array = np.ndarray[Any, Any]
 
 _BITS = np.dtype(np.uint16)
+_CONFUSED = frozenset(("u8", "u16", *AS_BITS))
+"""Types whose arrays look alike to the runtime."""
 FAILURES = (_native.Fault, _native.Error, MemoryError)
 """What a run of the native runtime raises; ``Executable.failed`` makes errors of ours of them."""
 
@@ -75,7 +77,7 @@ class LoadedCode:
         self.report = report
         self._results = [DTYPES[dt].numpy for _, dt, _ in artifact.outputs]
         # Whether arrays are given to the runtime as they are.
-        self._plain = all(dt != "bf16" for _, dt, _ in (*artifact.inputs, *artifact.outputs))
+        self._plain = all(dt not in AS_BITS for _, dt, _ in (*artifact.inputs, *artifact.outputs))
         self._direct = self._plain and not self.donate
         self._bf16 = None if self._plain else DTYPES["bf16"].numpy
         # What is registered is no reference to an executable, which would live on by it.
@@ -161,14 +163,15 @@ class Executable(LoadedCode):
         return tuple([a.view(dt) for a, dt in zip(out, self._results, strict=True)])
 
     def _bits(self, inputs: Sequence[Array]) -> list[Array]:
-        """The inputs as the runtime takes them, to which bf16 and u16 are one."""
+        """The inputs as the runtime takes them, to which bf16 and u16 are one, and 8-bit floats
+        and u8."""
         out = list(inputs)
         for n, (a, (name, dt, _)) in enumerate(zip(inputs, self.artifact.inputs, strict=False)):
             # What is known at a glance first: the rest takes as long as a small kernel.
             if dt == "bf16" and type(a) is np.ndarray and a.dtype is self._bf16:
                 out[n] = a.view(_BITS)
                 continue
-            if dt in ("bf16", "u16"):
+            if dt in _CONFUSED:
                 typed_array(a, name, dt, "input")
             out[n] = plain(a)
         return out

@@ -8,6 +8,7 @@ that params are packed once and lie in memory once.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakValueDictionary
 
@@ -16,7 +17,7 @@ import numpy as np
 from rlx.base.stored import elements_digest
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
-from rlx.types import DTYPES
+from rlx.types import AS_BITS, DTYPES
 
 if TYPE_CHECKING:
     from rlx.schedule.plan import Signature
@@ -127,11 +128,15 @@ class Weights:
 
 
 def plain(a: Array) -> Array:
-    """bfloat16 as its bits: numpy exports no buffer for it. What is no array is left alone."""
+    """bfloat16 and 8-bit floats as their bits: numpy exports no buffer for them. What is no array
+    is left alone."""
     dt = getattr(a, "dtype", None)
-    # The kind first: to have bfloat16 to compare with takes an import.
-    return a.view(np.uint16) if dt is not None and dt.kind == "V" and dt == _bf16() else a
+    # What others registered with numpy first: to have bfloat16 to compare with takes an import.
+    if dt is None or dt.isbuiltin != 2 or dt not in _as_bits():
+        return a
+    return a.view(f"u{dt.itemsize}")
 
 
-def _bf16() -> np.dtype[Any]:
-    return DTYPES["bf16"].numpy
+@cache
+def _as_bits() -> frozenset[np.dtype[Any]]:
+    return frozenset(DTYPES[name].numpy for name in AS_BITS)

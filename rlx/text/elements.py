@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from rlx.types import COMPLEX, DTYPES, DType, TensorType
+from rlx.types import COMPLEX, DTYPES, FLOAT8, DType, TensorType
 
 __all__ = [
     "CONTROL",
@@ -26,6 +26,7 @@ ELEMENTS: dict[str, DType] = {
     **{f"i{n}": DTYPES[f"i{n}"] for n in (8, 16, 32, 64)},
     **{f"ui{n}": DTYPES[f"u{n}"] for n in (8, 16, 32, 64)},
     **{f"complex<{d.part}>": d for d in COMPLEX},
+    **{d.name.upper().replace("F8", "f8", 1): d for d in FLOAT8},  # f8E4M3FN
 }
 """Element types by MLIR's names: signed integers are signless, a bool is i1."""
 

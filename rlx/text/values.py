@@ -177,7 +177,7 @@ def _element_text(bits: Any, dt: DType) -> str:
     if dt.kind == "bool":
         return "true" if bits else "false"
     value = np.asarray(bits).view(dt.numpy)[()]
-    if not dt.is_float:
+    if not (dt.is_float or dt.is_float8):
         return str(int(value))
     with np.errstate(invalid="ignore"):  # of a signaling nan
         number = float(value)
@@ -285,10 +285,10 @@ def _bits(word: str, dt: DType) -> int:
     if dt.kind == "bool":
         return ("false", "true").index(word)
     if word.startswith("0x"):
-        if not dt.is_float or len(word) != 2 + 2 * dt.bytes:
+        if not (dt.is_float or dt.is_float8) or len(word) != 2 + 2 * dt.bytes:
             raise ValueError
         return int(word, 16)
-    if not dt.is_float:
+    if not (dt.is_float or dt.is_float8):
         return int(np.asarray(int(word), dt.numpy).view(f"u{dt.bytes}"))
     with np.errstate(over="ignore"):
         value = np.asarray(float(word)).astype(dt.numpy)

@@ -15,7 +15,7 @@ from rlx.lowering.compilation import Compilation
 from rlx.lowering.pipeline import planned
 from rlx.lowering.report import DispatchReport
 from rlx.ops.control.control import Control
-from rlx.ops.pointwise.base import ANY, ARITHMETIC, INEXACT, NUMERIC, ORDERED
+from rlx.ops.pointwise.base import ANY, ARITHMETIC, COMPARED, INEXACT, NUMERIC, ORDERED
 from rlx.targets import find_target
 from rlx.types import FLOATS, DType, f32
 
@@ -23,7 +23,8 @@ __all__ = ["section"]
 
 GROUPS = {
     ANY: "all",
-    ORDERED: "all but complex ones",
+    ORDERED: "all but complex ones and 8-bit floats",
+    COMPARED: "all but complex ones",
     FLOATS: "floats",
     INEXACT: "floats, complex",
     NUMERIC: "floats, integers",

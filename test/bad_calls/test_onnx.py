@@ -302,7 +302,7 @@ def external(**entries: Any) -> TensorProto:
 
 
 WEIGHTS = [
-    Refused(UnsupportedError, "the initialiser 'w' has the element type FLOAT8E4M3FN", weights(tensor(data_type=17, raw_data=b"ab"))),
+    Refused(UnsupportedError, "the initialiser 'w' has the element type FLOAT8E4M3FNUZ", weights(tensor(data_type=18, raw_data=b"ab"))),
     Refused(ModelError, r"the initialiser 'w' has the dims \[-1\]", weights(tensor(dims=[-1]))),
     Refused(ModelError, r"'w' has the dims \[9007199254740992, 8\].*more than 2\*\*56 bytes", weights(tensor(dims=[1 << 53, 8]))),
     Refused(ModelError, r"\[2\], which take 8 bytes of f32, and holds 7; the file is damaged", weights(tensor(raw_data=bytes(7)))),

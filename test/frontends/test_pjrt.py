@@ -255,8 +255,8 @@ MISSING = """func.func @main(%a: tensor<2xf32>) -> tensor<2xf32> {
             "a dim that is known in a run alone",
         ),
         (MISSING, b"mlir", UNIMPLEMENTED, "custom_call of 'one' x 1.*of 'two' x 1"),
-        ("func.func @main(%a: tensor<2xf8E5M2>) -> tensor<2xf8E5M2> { return %a : tensor<2xf8E5M2> }",
-         b"mlir", UNIMPLEMENTED, "no element type f8E5M2"),
+        ("func.func @main(%a: tensor<2xf8E3M4>) -> tensor<2xf8E3M4> { return %a : tensor<2xf8E3M4> }",
+         b"mlir", UNIMPLEMENTED, "no element type f8E3M4"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_compiled(text: str, form: bytes, code: int, message: str) -> None:

@@ -12,7 +12,14 @@ import pytest
 
 import rlx
 from rlx._mlir import stablehlo
-from rlx.errors import GraphError, IRError, ModelError, ToolchainError, UnsupportedError
+from rlx.errors import (
+    GraphError,
+    IRError,
+    ModelError,
+    RlxError,
+    ToolchainError,
+    UnsupportedError,
+)
 from rlx.types import dtype
 from support.stablehlo import check, drawn, program, reference
 
@@ -372,9 +379,14 @@ REFUSED = {
         UnsupportedError, "of complex matrices",
     ),
     "an element type": (
+        program("%r = stablehlo.negate %a : tensor<3xf8E3M4>", "tensor<3xf8E3M4>",
+                "tensor<3xf8E3M4>"),
+        UnsupportedError, "RLX has no element type f8E3M4",
+    ),
+    "arithmetic of 8-bit floats": (
         program("%r = stablehlo.negate %a : tensor<3xf8E4M3FN>", "tensor<3xf8E4M3FN>",
                 "tensor<3xf8E4M3FN>"),
-        UnsupportedError, "RLX has no element type f8E4M3FN",
+        RlxError, "found f8e4m3fn. Cast the operand",
     ),
     "a token": (
         "module { func.func @main(%t: !stablehlo.token) -> !stablehlo.token {\n"

@@ -187,7 +187,7 @@ REFUSED: list[tuple[type[RlxError], str, Any]] = [
     (UnsupportedError, "depends on the elements of a tensor", lambda: rlx.from_torch(
         Function(lambda x: torch.zeros(x.sum().long().item())), torch.ones(2))),
     (UnsupportedError, "its result is stored as torch.sparse_coo|element type", lambda: rlx.from_torch(
-        Function(lambda x: x.to(torch.float8_e4m3fn)), torch.ones(2))),
+        Function(lambda x: x.to(torch.float8_e4m3fnuz)), torch.ones(2))),
     (UnsupportedError, "draws random numbers.*eval", lambda: rlx.from_torch(
         torch.nn.Dropout(), torch.ones(2))),
     (UnsupportedError, "number that is no integer from symbolic dims", sizes(lambda x: x / x.shape[0] ** 0.5)),

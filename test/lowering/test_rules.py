@@ -34,12 +34,14 @@ def extremes(dt: DType) -> Array:
         info = np.iinfo(dt.numpy)
         near = [info.min, info.min + 1, info.max, info.max - 1, info.max // 2, 0, 1, 2, 3, 7]
         return np.array([*near, *([] if dt.kind == "uint" else [-1, -2, -7])], dt.numpy)
-    bits = np.uint16 if dt.bits == 16 else np.dtype(f"u{dt.bytes}")
+    bits = np.dtype(f"u{dt.bytes}")
     largest = {
         "f16": 65504.0,
         "bf16": 3.3895e38,
         "f32": 3.4028234e38,
         "f64": 1.7976931348623157e308,
+        "f8e4m3fn": 448.0,
+        "f8e5m2": 57344.0,
     }
     numbers = [0.0, 1.0, 0.1, 1.5, 2.5, 1e-3, 7.0, largest[dt.name], np.inf, np.nan]
     small = np.array([1, 3], bits).view(dt.numpy)  # subnormal
@@ -52,7 +54,7 @@ MOVES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "merge-reshapes": ((2, 3, 4), {"shape": (6, 4), "s": (4, 6)}),
     "same-expand": ((2, 3), {"shape": (2, 3)}),
     "merge-expands": ((1, 3), {"shape": (2, 3), "s": (4, 2, 3)}),
-    "same-cast": ((7,), {"to": None}),
+    "same-cast": ((7,), {"to": None, "saturate": True}),
     "same-slice": ((2, 3), {"starts": (0, 0), "sizes": (2, 3), "steps": (1, 1)}),
     "double-flip": ((2, 3, 2), {"a": (0, 2)}),
 }

@@ -16,7 +16,7 @@ from rlx.ir.value import Value
 from rlx.ops import OP_MODULES, load_all
 from rlx.ops.control.control import Control
 from rlx.ops.pointwise.cast import converted
-from rlx.types import DType, TensorType, bf16, bool_, f16, f32
+from rlx.types import DType, TensorType, bf16, bool_, f8e5m2, f16, f32
 
 __all__ = [
     "Case", "additive_mask", "array_of", "cases", "cases_of", "kind_of", "least", "op_classes",
@@ -85,6 +85,8 @@ def cases_of(op: type[Op], *dtypes: DType) -> Iterator[Case]:
             yield Case(op, number, s, None)
             continue
         for dt in op.dtypes:
+            if dt is f8e5m2 and not op.pointwise:
+                continue  # what moves elements moves bytes, and f8e4m3fn is a case
             if not dtypes or dt in dtypes:
                 yield Case(op, number, s, dt)
 

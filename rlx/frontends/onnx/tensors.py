@@ -19,7 +19,9 @@ __all__ = ["ELEM_TYPES", "array_of", "dtype_of", "tensor_type", "type_text"]
 
 Array = np.ndarray[Any, Any]
 
-_NAMES = {"f32": "FLOAT", "f64": "DOUBLE"}
+_NAMES = {
+    "f32": "FLOAT", "f64": "DOUBLE", "f8e4m3fn": "FLOAT8E4M3FN", "f8e5m2": "FLOAT8E5M2",
+}  # fmt: skip
 
 ELEM_TYPES: dict[str, int] = {
     name: TensorProto.DataType.Value(_NAMES.get(name, dt.long_name.upper()))

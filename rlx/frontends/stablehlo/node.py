@@ -38,7 +38,7 @@ _ELEMENTS = (
         for bits in (8, 16, 32, 64)
         if f"{kind}{bits}" in DTYPES
     }
-    | {"bf16": "bf16"}
+    | {"bf16": "bf16", "f8E4M3FN": "f8e4m3fn", "f8E5M2": "f8e5m2"}
 )
 """The element types by the words of MLIR."""
 
@@ -271,5 +271,6 @@ def constant_of(op: Any) -> np.ndarray[Any, Any]:
 
 
 def as_type(x: Value, dt: DType) -> Value:
-    """The value as another element type, if it is of one."""
-    return x if x.dtype is dt else x.cast(dt)
+    """The value as another element type, if it is of one. What an 8-bit float cannot hold becomes
+    inf, or nan where there is none."""
+    return x if x.dtype is dt else x.cast(dt, saturate=False)

@@ -78,12 +78,13 @@ class Node:
 
 
 def _cast(x: Value, to: DType) -> Value:
-    """As torch casts: a float that becomes an integer beyond its range is undefined there."""
+    """As torch casts: a float that becomes an integer beyond its range is undefined there. What an
+    8-bit float cannot hold becomes inf, or in e4m3fn, which has none, the greatest number."""
     if x.dtype is to:
         return x
     if x.dtype.is_complex and not to.is_complex and to.name != "bool":
         x = x.real()
-    return x.cast(to)
+    return x.cast(to, saturate=to.name == "f8e4m3fn")
 
 
 def axis_of(dim: int, rank: int) -> int:

@@ -5,12 +5,11 @@ from __future__ import annotations
 from functools import cache
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.errors import UnsupportedError
 from rlx.frontends.torch.library import torch
-from rlx.types import DTYPES, DType
+from rlx.types import AS_BITS, DTYPES, DType
 
 __all__ = ["array_of", "dtype_of", "tensor_of"]
 
@@ -21,6 +20,7 @@ _OURS = {
     "int8": "i8", "int16": "i16", "int32": "i32", "int64": "i64",
     "uint8": "u8", "uint16": "u16", "uint32": "u32", "uint64": "u64",
     "complex64": "c64", "complex128": "c128",
+    "float8_e4m3fn": "f8e4m3fn", "float8_e5m2": "f8e5m2",
 }  # fmt: skip
 """Our names of torch's element types."""
 
@@ -43,13 +43,16 @@ def dtype_of(theirs: Any, what: str) -> DType:
 def array_of(t: Any) -> Array:
     """The elements of a tensor, in its own memory where they lie row by row on the CPU."""
     t = t.detach().resolve_conj().resolve_neg().cpu().contiguous()
-    if t.dtype is torch.bfloat16:
-        return t.view(torch.uint16).numpy().view(ml_dtypes.bfloat16)
+    ours = _types().get(t.dtype)
+    if ours is not None and ours.name in AS_BITS:
+        bits = torch.uint16 if ours.bytes == 2 else torch.uint8
+        return t.view(bits).numpy().view(ours.numpy)
     return t.numpy()
 
 
 def tensor_of(a: Array) -> Any:
     """An array as a tensor, in its memory."""
-    if a.dtype == ml_dtypes.bfloat16:
-        return torch.from_numpy(a.view(np.uint16)).view(torch.bfloat16)
-    return torch.from_numpy(a)
+    if a.dtype.isbuiltin == 1:
+        return torch.from_numpy(a)
+    theirs = getattr(torch, a.dtype.name)
+    return torch.from_numpy(a.view(f"u{a.dtype.itemsize}")).view(theirs)

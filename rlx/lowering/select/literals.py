@@ -90,7 +90,7 @@ def _literals(program: Program | RowProgram) -> Iterator[tuple[int, Step, Number
 
 def _is_free(value: Number, dt: DType) -> bool:
     """Whether a number means nothing by itself."""
-    if dt.is_complex or dt.kind == "bool" or isinstance(value, complex):
+    if dt.is_complex or dt.is_float8 or dt.kind == "bool" or isinstance(value, complex):
         return False
     return not math.isnan(value) and value not in _PLAIN
 

@@ -17,11 +17,11 @@ from rlx.ir.value import Value
 from rlx.lowering.region import iter_users
 from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.pointwise.cast import Cast
-from rlx.types import DType, bf16, f16, f32, i8, i32, u8
+from rlx.types import FLOAT8, DType, bf16, f16, f32, i8, i32, u8
 
 __all__ = ["below", "is_format", "stored"]
 
-_FORMATS: dict[DType, tuple[DType, ...]] = {f32: (bf16, f16, i8, u8), i32: (i8, u8)}
+_FORMATS: dict[DType, tuple[DType, ...]] = {f32: (bf16, f16, i8, u8, *FLOAT8), i32: (i8, u8)}
 """The types that operands of a product of each type may be stored in; all are exact."""
 
 

@@ -13,6 +13,7 @@ from rlx.ir.value import Value
 from rlx.types import (
     COMPLEX,
     DTYPES,
+    FLOAT8,
     FLOATS,
     INTS,
     DType,
@@ -22,7 +23,8 @@ from rlx.types import (
 )
 
 __all__ = [
-    "ANY", "ARITHMETIC", "INEXACT", "NUMERIC", "ORDERED", "Analytic", "Binary", "Pointwise",
+    "ANY", "ARITHMETIC", "COMPARED", "INEXACT", "NUMERIC", "ORDERED", "Analytic", "Binary",
+    "Pointwise",
     "Unary", "check_ordered", "sum_to", "unsuitable",
 ]  # fmt: skip
 
@@ -30,11 +32,15 @@ NUMERIC: tuple[DType, ...] = (*FLOATS, *INTS)
 INEXACT: tuple[DType, ...] = (*FLOATS, *COMPLEX)
 ARITHMETIC: tuple[DType, ...] = (*NUMERIC, *COMPLEX)
 ANY: tuple[DType, ...] = tuple(DTYPES.values())
-ORDERED: tuple[DType, ...] = tuple(d for d in ANY if not d.is_complex)
+ORDERED: tuple[DType, ...] = tuple(d for d in ANY if not (d.is_complex or d.is_float8))
+COMPARED: tuple[DType, ...] = (*ORDERED, *FLOAT8)
 
 
 def check_ordered(op: str, dtype: DType) -> None:
-    """DTypeError for the complex types, of which none is less than another."""
+    """DTypeError for the complex types, of which none is less than another, and for 8-bit floats,
+    which are not computed with."""
+    if dtype.is_float8:
+        raise DTypeError(f"{op} takes no 8-bit floats; found {dtype}. Cast the operand first")
     if dtype.is_complex:
         raise DTypeError(f"{op} takes what has an order, found {dtype}; take abs() or real() first")
 

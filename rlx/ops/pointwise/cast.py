@@ -7,11 +7,24 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError
+from rlx.errors import DTypeError, UnsupportedError
 from rlx.ir.op import Array, attr, bad, operand, sample
 from rlx.ir.value import Value
-from rlx.ops.pointwise.base import INEXACT, ORDERED, Pointwise
-from rlx.types import DTYPES, DType, bf16, bool_, c128, dtype, f16, f32, f64
+from rlx.ops.pointwise.base import COMPARED, INEXACT, Pointwise
+from rlx.types import (
+    DTYPES,
+    FLOAT8,
+    DType,
+    bf16,
+    bool_,
+    c128,
+    dtype,
+    f8e4m3fn,
+    f8e5m2,
+    f16,
+    f32,
+    f64,
+)
 
 __all__ = ["Cast", "converted", "in_double", "widened"]
 
@@ -20,6 +33,9 @@ class Cast(Pointwise, name="mir.cast"):
     """The same values in another element type.
 
     - To a float: rounded once, to nearest even; what is too large becomes inf.
+    - To an 8-bit float: rounded once, to nearest even; what is too large, inf too, becomes the
+      greatest number if ``saturate`` (448 in f8e4m3fn, 57344 in f8e5m2), else what the type has
+      beyond it: nan in f8e4m3fn, inf in f8e5m2. Such a cast and its inverse have no derivative.
     - Float to integer: rounded toward zero; what is out of range becomes the nearest bound, nan 0.
     - Integer to integer: keeps the low bits (wraps).
     - To bool: ``x != 0``, so nan is true. From bool: 0 or 1.
@@ -29,10 +45,13 @@ class Cast(Pointwise, name="mir.cast"):
 
     x: Value = operand("any tensor")
     to: DType = attr(doc="the result's element type")
+    saturate: bool = attr(True, "whether an 8-bit float stays finite; other types ask nothing")
 
-    dtypes = ORDERED  # and complex types, of which not every cast is one
+    dtypes = COMPARED  # and complex types, of which not every cast is one
     samples = (
-        *(sample("2x3xT", to=name) for name in DTYPES),
+        *(sample("2x3xT", to=d.name) for d in DTYPES.values() if not d.is_float8),
+        *(sample("2x3xT", to=d.name, derivatives=0) for d in FLOAT8),
+        *(sample("2x3xf32", to=d.name, saturate=False, derivatives=0) for d in FLOAT8),
         *(sample("2x3xc64", to=name) for name in ("c128", "bool")),
         sample("2x3xc128", to="c64"),
         sample("T", to="bf16"),
@@ -44,10 +63,10 @@ class Cast(Pointwise, name="mir.cast"):
     )
 
     @classmethod
-    def build(cls, x: Value, to: DType | str | Any) -> Value:
+    def build(cls, x: Value, to: DType | str | Any, saturate: bool = True) -> Value:
         """Casting to the value's own type gives the value itself."""
         wanted = dtype(to)
-        return x if wanted is x.dtype else cls(x, wanted).out
+        return x if wanted is x.dtype else cls(x, wanted, saturate or not wanted.is_float8).out
 
     def check_dtypes(self, *values: Value) -> None:
         """Every type is taken; not every pair."""
@@ -60,18 +79,22 @@ class Cast(Pointwise, name="mir.cast"):
         return self.to
 
     def reference(self, x: Array) -> Array:
-        return converted(x, self.to)
+        return converted(x, self.to, self.saturate)
 
     def scalar(self, k: Any, x: Any) -> Any:
         # The caller rounds an f32 to the 16 bits of f16 and bf16. From f64, and from integers that
         # f32 does not hold, that would be a second rounding (f16 is safe: it holds none of these
-        # integers, and inf is inf).
+        # integers, and inf is inf). 8-bit floats hold even fewer.
         short = self.to in (f16, bf16)
+        if self.to.is_float8:
+            wide = _odd_f32(k, x) if x.dtype is f64 else k.cast(x, f32)
+            return k.rounded_to_float8(wide, self.to, self.saturate)
         if (short and x.dtype is f64) or (self.to is bf16 and _exceeds_f32(x.dtype)):
             return _odd_f32(k, _odd_f64(k, x))
         return k.cast(x, f32 if short else self.to)
 
     def vjp(self, g: Value) -> tuple[Value | None]:
+        self._check_derivative()
         if not self._smooth():
             return (None,)
         # The transpose of x -> x + 0i keeps the real part.
@@ -79,7 +102,17 @@ class Cast(Pointwise, name="mir.cast"):
         return (back.cast(to=self.x.dtype),)
 
     def jvp(self, t: Value) -> Value | None:
+        self._check_derivative()
         return t.cast(to=self.to) if self._smooth() else None
+
+    def _check_derivative(self) -> None:
+        types = (self.x.dtype, self.to)
+        if any(t.is_float8 for t in types) and any(t in INEXACT for t in types):
+            raise UnsupportedError(
+                f"cast: there is no derivative of a cast from {types[0]} to {types[1]}: cotangents"
+                " of 8-bit floats are not added. Put it below stop_gradient(), or train with"
+                " fake_quantize"
+            )
 
     def _smooth(self) -> bool:
         return self.x.dtype in INEXACT and self.to in INEXACT
@@ -114,12 +147,16 @@ def _odd_f32(k: Any, x: Any) -> Any:
     return k.bitcast(odd, f32)
 
 
-def converted(x: Array, to: DType) -> Array:
+def converted(x: Array, to: DType, saturate: bool = True) -> Array:
     """``x`` in another element type, as ``Cast`` defines it."""
     x = np.asarray(x)
     source = dtype(x.dtype)
+    if source.is_float8:
+        x, source = x.astype(np.float32), f32
     if to is bool_:
         return x != 0
+    if to.is_float8:
+        return _float8(x, to, saturate)
     if source.is_float and to.is_int:
         return _saturated(x.astype(np.float64), to)
     if to is bf16 and (source is f64 or _exceeds_f32(source)):
@@ -140,15 +177,32 @@ def _saturated(x: Array, to: DType) -> Array:
     return np.where(above, most, np.where(below, least, whole))
 
 
+_MOST = {f8e4m3fn: np.float32(448), f8e5m2: np.float32(57344)}
+
+
+def _float8(x: Array, to: DType, saturate: bool) -> Array:
+    """Round to an 8-bit float once; ml_dtypes goes through f32, and never saturates."""
+    x = _odd_single(x) if dtype(x.dtype) is f64 else x.astype(np.float32)
+    if saturate:
+        most = _MOST[to]
+        x = np.clip(x, -most, most)
+    return np.asarray(x).astype(to.numpy)
+
+
 def _bf16(x: Array) -> Array:
     """Round f64 or integers to bf16 once; ml_dtypes goes through f32, which would be twice."""
     if dtype(x.dtype).is_int:
         x = _odd_double(x)
+    return _odd_single(x).astype(bf16.numpy)
+
+
+def _odd_single(x: Array) -> Array:
+    """f64 as f32, rounded to odd; see ``_odd_f32``."""
     nearest = x.astype(np.float32)
     bits, back = nearest.view(np.uint32), nearest.astype(np.float64)
     toward_zero = bits - (np.abs(back) > np.abs(x)).astype(np.uint32)
     odd = np.where(back != x, toward_zero | np.uint32(1), bits)
-    return odd.view(np.float32).astype(bf16.numpy)
+    return odd.view(np.float32)
 
 
 def _odd_double(x: Array) -> Array:

@@ -14,7 +14,7 @@ from rlx.ir.lift import lift, promoted
 from rlx.ir.op import Array, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant
-from rlx.ops.pointwise.base import ANY, ORDERED, Binary, Pointwise, Unary, sum_to
+from rlx.ops.pointwise.base import ANY, COMPARED, Binary, Pointwise, Unary, sum_to
 from rlx.types import DType, bool_, dtype
 
 __all__ = [
@@ -45,7 +45,7 @@ SAMPLES = (
 class Compare(Binary):
     """A comparison: operands of one type, a bool for every element. Nothing equals nan."""
 
-    dtypes = ORDERED
+    dtypes = COMPARED
     differentiable = False
     samples = SAMPLES
     bads = (

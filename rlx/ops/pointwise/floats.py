@@ -12,11 +12,11 @@ from rlx.ir.value import Value
 from rlx.ops.pointwise.base import Binary, Pointwise, sum_to
 from rlx.ops.pointwise.binary import SAMPLES, total
 from rlx.ops.pointwise.cast import in_double
-from rlx.types import FLOATS, INTS, DType, dtype, f32, f64
+from rlx.types import FLOAT8, FLOATS, INTS, DType, dtype, f32, f64
 
 __all__ = ["WHOLE", "Bitcast", "Copysign", "Nextafter"]
 
-WHOLE = (f32, f64, *INTS)
+WHOLE = (f32, f64, *INTS, *FLOAT8)
 """The types whose bits a register holds as they are."""
 
 _BAD = (
@@ -26,7 +26,7 @@ _BAD = (
 
 
 class Bitcast(Pointwise, name="mir.bitcast"):
-    """The same bits as another element type of the same width: of f32, f64 and integers.
+    """The same bits as another type of the same width: of f32, f64, integers and 8-bit floats.
 
     It has no derivative, unless the type is the same.
     """
@@ -41,6 +41,8 @@ class Bitcast(Pointwise, name="mir.bitcast"):
         *(sample("4xi32", to=name) for name in ("f32", "u32")),
         *(sample("u64", to=name) for name in ("f64", "i64")),
         sample("0x2xi8", to="u8"),
+        *(sample("6xu8", to=d.name) for d in FLOAT8),
+        *(sample(f"6x{d}", to="i8") for d in FLOAT8),
         sample("5xu16", to="i16"),
     )
     bads = (

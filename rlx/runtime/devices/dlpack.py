@@ -21,7 +21,7 @@ OTHER = 12
 ADDRESSED = ("cuda", "rocm")
 """Those whose memory has addresses, so that it can be handed over."""
 
-_KINDS = {"i": 0, "u": 1, "f": 2, "bf": 4, "c": 5, "bool": 6}
+_KINDS = {"i": 0, "u": 1, "f": 2, "bf": 4, "c": 5, "bool": 6, "f8e4m3fn": 10, "f8e5m2": 12}
 _LETTERS = {code: kind for kind, code in _KINDS.items()}
 _NAME, _USED = b"dltensor", b"used_dltensor"
 
@@ -64,7 +64,7 @@ def imported(capsule: Any, what: str) -> Tensor:
     t = managed.contents.tensor
     shape = tuple(t.shape[i] for i in range(t.rank))
     kind = _LETTERS.get(t.kind, "?")
-    dtype = "bool" if kind == "bool" else f"{kind}{t.bits}"
+    dtype = kind if kind in DTYPES else f"{kind}{t.bits}"
     if dtype not in DTYPES or t.lanes != 1:
         raise DTypeError(f"{what} has elements of DLPack's kind {t.kind} with {t.bits} bits")
     if t.strides and not _contiguous(shape, [t.strides[i] for i in range(t.rank)]):
@@ -102,7 +102,7 @@ def exported(
     """A capsule with a tensor; ``keep`` lives as long as somebody uses it."""
     dims = (c.c_int64 * len(shape))(*shape)
     part = DTYPES[dtype]
-    kind = "bool" if dtype == "bool" else dtype.rstrip("0123456789")
+    kind = dtype if dtype in _KINDS else dtype.rstrip("0123456789")
     bits = 8 * part.bytes
     tensor = _Tensor(address, *device, len(shape), _KINDS[kind], bits, 1, dims, None, 0)
     managed = _Managed(tensor, None, _forget)

@@ -42,7 +42,9 @@ Kind kind_of(DType dtype) {
     case DType::kC64:
     case DType::kC128:
       return Kind::kComplex;
-    case DType::kBF16:  // the protocol has no bfloat16; its bits travel as uint16
+    case DType::kBF16:  // the protocol has none of these; their bits travel as integers
+    case DType::kF8E4M3FN:
+    case DType::kF8E5M2:
     case DType::kU8:
     case DType::kU16:
     case DType::kU32:
@@ -55,6 +57,19 @@ Kind kind_of(DType dtype) {
 std::string slot_name(const Signature& signature, Role role) {
   const char* roles[] = {"param", "input", "output"};
   return std::string(roles[static_cast<int>(role)]) + " '" + signature.name + "'";
+}
+
+// What to do with an array of a type that numpy exports no buffer for; none for other types.
+const char* how_to_pass(DType dtype) {
+  switch (dtype) {
+    case DType::kBF16:
+      return "pass bfloat16 arrays as array.view(numpy.uint16)";
+    case DType::kF8E4M3FN:
+    case DType::kF8E5M2:
+      return "pass arrays of 8-bit floats as array.view(numpy.uint8)";
+    default:
+      return nullptr;
+  }
 }
 
 // "f32[2, 3]", as Signature::type() writes it, or the raw format of what has no dtype here.
@@ -92,9 +107,8 @@ void check(const Py_buffer& view, const Signature& wanted, Role role) {
   };
   const size_t size = dtype_size(wanted.dtype);
   if (static_cast<size_t>(view.itemsize) != size || kind_of(view.format) != kind_of(wanted.dtype)) {
-    refuse(describe(view), wanted.dtype == DType::kBF16
-                               ? "pass bfloat16 arrays as array.view(numpy.uint16)"
-                               : "convert it, for example with array.astype");
+    const char* hint = how_to_pass(wanted.dtype);
+    refuse(describe(view), hint != nullptr ? hint : "convert it, for example with array.astype");
   }
   if (!has_shape(view, wanted.shape)) refuse(describe(view), "");
   if (PyBuffer_IsContiguous(&view, 'C') == 0) {
@@ -139,10 +153,10 @@ void get_view(PyObject* object, const Signature& wanted, Role role, Py_buffer* v
   if (PyObject_GetBuffer(object, view, flags) == 0) return;
   const std::string found =
       type_name(object) + " (" + take_python_message() + ")";
+  const char* hint = how_to_pass(wanted.dtype);
   throw Error(slot_name(wanted, role), found,
               (role == Role::kOutput ? "a writable buffer of " : "a buffer of ") + wanted.type(),
-              wanted.dtype == DType::kBF16 ? "pass bfloat16 arrays as array.view(numpy.uint16)"
-                                           : "pass a numpy array");
+              hint != nullptr ? hint : "pass a numpy array");
 }
 
 // Weights may die on any thread. Once the interpreter is gone there is nothing to give back to.

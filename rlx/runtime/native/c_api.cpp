@@ -31,7 +31,7 @@ struct rlx_model {
 };
 
 static_assert(RLX_F32 == static_cast<int>(rlx::DType::kF32) &&
-              RLX_C128 + 1 == std::size(rlx::kDTypes));
+              RLX_F8E5M2 + 1 == std::size(rlx::kDTypes));
 
 namespace {
 

@@ -22,6 +22,8 @@ enum class DType : uint8_t {
   kBool,
   kC64,
   kC128,
+  kF8E4M3FN,
+  kF8E5M2,
 };
 
 struct DTypeFact {
@@ -48,6 +50,8 @@ inline constexpr DTypeFact kDTypes[] = {
     {"bool", 1, 1, "bool"},
     {"c64", 8, 4, "complex64"},
     {"c128", 16, 8, "complex128"},
+    {"f8e4m3fn", 1, 1, "uint8"},
+    {"f8e5m2", 1, 1, "uint8"},
 };
 
 }  // namespace rlx

@@ -31,7 +31,7 @@ inline nb::str to_str(const std::string& text) {
   return nb::steal<nb::str>(str);
 }
 
-// bfloat16 is no type of numpy's own: its bits come back as uint16.
+// bfloat16 and 8-bit floats are no types of numpy's own: their bits come back as integers.
 inline const char* numpy_name(DType dtype) { return kDTypes[static_cast<size_t>(dtype)].numpy; }
 
 // What is used of numpy: looked up once, for the life of the process.

@@ -48,7 +48,9 @@ typedef enum rlx_dtype {
   RLX_U64,
   RLX_BOOL, /* one byte, 0 or 1 */
   RLX_C64,  /* a real and an imaginary float */
-  RLX_C128  /* a real and an imaginary double */
+  RLX_C128, /* a real and an imaginary double */
+  RLX_F8E4M3FN,
+  RLX_F8E5M2
 } rlx_dtype;
 
 /* What a param, an input or an output is. The pointers are valid as long as the model. */

@@ -53,12 +53,13 @@ inline void check(rlx_status status) {
 // The name of an element type, as Python has it.
 inline const char* name_of(rlx_dtype dtype) {
   static constexpr const char* names[] = {"f16", "bf16", "f32", "f64", "i8",   "i16", "i32", "i64",
-                                          "u8",  "u16",  "u32", "u64", "bool", "c64", "c128"};
+                                          "u8",  "u16",  "u32", "u64", "bool", "c64", "c128",
+                                          "f8e4m3fn", "f8e5m2"};
   return names[dtype];
 }
 
-// Whether elements of C++'s type T are those of an element type. C++17 has no type for f16 and bf16:
-// std::uint16_t has their bits.
+// Whether elements of C++'s type T are those of an element type. C++17 has no type for floats of 16
+// and 8 bits: std::uint16_t and std::uint8_t have their bits.
 template <class T>
 constexpr bool holds(rlx_dtype dtype) {
   if (std::is_same_v<T, float>) return dtype == RLX_F32;
@@ -68,6 +69,9 @@ constexpr bool holds(rlx_dtype dtype) {
   if (std::is_same_v<T, std::complex<double>>) return dtype == RLX_C128;
   if (!std::is_integral_v<T>) return false;
   if (sizeof(T) == 2 && std::is_unsigned_v<T> && (dtype == RLX_F16 || dtype == RLX_BF16)) return true;
+  if (sizeof(T) == 1 && std::is_unsigned_v<T> && (dtype == RLX_F8E4M3FN || dtype == RLX_F8E5M2)) {
+    return true;
+  }
   constexpr rlx_dtype with_sign[] = {RLX_I8, RLX_I16, RLX_I32, RLX_I64};
   constexpr rlx_dtype without[] = {RLX_U8, RLX_U16, RLX_U32, RLX_U64};
   constexpr int power = sizeof(T) == 1 ? 0 : sizeof(T) == 2 ? 1 : sizeof(T) == 4 ? 2 : 3;

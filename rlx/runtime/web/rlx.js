@@ -6,8 +6,8 @@
 //     const { y } = await model.run({ x: new Float32Array([1, 2, 3, 4]) });
 //
 // `model.inputs` and `model.outputs` have the name, dtype and shape of each array. Arrays are flat,
-// in row-major order, and of the type of `ARRAYS`; f16 and bf16 are given as their bits. Outputs that
-// the graph gives no names are called 0, 1, ...
+// in row-major order, and of the type of `ARRAYS`; floats of 16 and 8 bits are given as
+// their bits. Outputs that the graph gives no names are called 0, 1, ...
 //
 // Of a program for many sizes `model.symbols` are the dims that a call brings, each with its range,
 // and shapes have their names: `model.run(feeds, { batch: 2, tokens: 7 })`, and
@@ -20,6 +20,7 @@ export const ARRAYS = {
   f32: Float32Array, i32: Int32Array, u32: Uint32Array, i16: Int16Array, u16: Uint16Array,
   i8: Int8Array, u8: Uint8Array, bool: Uint8Array, f16: Uint16Array, bf16: Uint16Array,
   c64: Float32Array, f64: Float64Array, i64: BigInt64Array, u64: BigUint64Array, c128: Float64Array,
+  f8e4m3fn: Uint8Array, f8e5m2: Uint8Array,
 };
 
 const FORMAT = 4;

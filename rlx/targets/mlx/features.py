@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping
 
 from rlx.base.frozen import frozen
 from rlx.targets.preset import Named, find_preset
-from rlx.types import DType, c128, f64
+from rlx.types import FLOAT8, DType, c128, f64
 
 __all__ = ["DEFAULT", "LACKS", "PRESETS", "MlxFeatures", "best", "preset"]
 
@@ -22,6 +22,7 @@ PRESETS: Mapping[str, MlxFeatures] = {DEFAULT: MlxFeatures(DEFAULT)}
 LACKS: Mapping[DType, str] = {
     f64: "MLX has none on GPUs, and functions of it with f32's digits; use f32, or cpu",
     c128: "MLX has none; use c64, or cpu",
+    **dict.fromkeys(FLOAT8, "MLX has none; use f16, or cpu"),
 }
 """Element types that it has not, and what to do."""
 

@@ -7,7 +7,7 @@
 from __future__ import annotations
 
 from rlx.targets.base import Target
-from rlx.targets.tpu.features import DEFAULT, preset
+from rlx.targets.tpu.features import DEFAULT, LACKS, preset
 
 __all__ = ["make_target"]
 
@@ -18,4 +18,4 @@ def make_target(features: str = "") -> Target:
     from rlx.targets.tpu.emit import STAGES, Tpu
 
     found = preset(features or DEFAULT)
-    return whole_target("tpu", found, Tpu(found), STAGES, {})
+    return whole_target("tpu", found, Tpu(found), STAGES, LACKS)

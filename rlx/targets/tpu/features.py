@@ -6,8 +6,9 @@ from collections.abc import Collection, Mapping
 
 from rlx.base.frozen import frozen
 from rlx.targets.preset import Named, find_preset
+from rlx.types import FLOAT8, DType
 
-__all__ = ["DEFAULT", "PRESETS", "TpuFeatures", "best", "preset"]
+__all__ = ["DEFAULT", "LACKS", "PRESETS", "TpuFeatures", "best", "preset"]
 
 
 @frozen
@@ -38,6 +39,9 @@ PRESETS: Mapping[str, TpuFeatures] = {
 
 DEFAULT = "v5e"
 """The one where none is asked for."""
+
+LACKS: Mapping[DType, str] = dict.fromkeys(FLOAT8, "the words have none; use bf16, or cpu")
+"""Element types that are not written for it, and what to do."""
 
 
 def preset(name: str) -> TpuFeatures:

@@ -8,12 +8,13 @@ from rlx.errors import RlxError
 from rlx.frontends.common.missing import MissingOps
 from rlx.frontends.onnx.export.formulas import FORMULAS
 from rlx.frontends.onnx.export.rows import ROWS
-from rlx.frontends.onnx.export.writer import Name, Writer
+from rlx.frontends.onnx.export.writer import Name, Writer, elem_type
 from rlx.ir.graph import Graph, topological
-from rlx.ir.op import Op
+from rlx.ir.op import Op, placeholders
 from rlx.ir.value import Value
 from rlx.ops.control.control import Control
 from rlx.ops.movement.slicing import Pad
+from rlx.types import f32
 
 __all__ = ["Walk"]
 
@@ -72,10 +73,9 @@ class Walk:
                 continue
             xs = [None if v is None else env[v] for v in op.operands]
             try:
-                found = ROWS[op.name](w, op, xs)
+                names = _written(w, op, xs)
             except RlxError as e:
                 raise type(e)(f"{op.name}: {e.message}", op.location) from None
-            names = [found] if isinstance(found, str) else found
             env.update(zip(op.results, names, strict=False))
 
     def body(self, w: Writer, graph: Graph, inputs: Sequence[Name]) -> list[Name]:
@@ -83,3 +83,30 @@ class Walk:
         env = dict(zip(graph.inputs, inputs, strict=True))
         self.write(w, graph.nodes(), env)
         return [env[v] for v in graph.outputs]
+
+
+_OF_FLOAT8 = frozenset(("mir.cast", "mir.constant", "mir.reshape"))
+"""Ops that the opset has of 8-bit floats."""
+
+
+def _written(w: Writer, op: Op, xs: Sequence[Name | None]) -> Sequence[Name]:
+    """The names of what an op's row writes. What ONNX does not do with 8-bit floats it does with
+    the same numbers in f32."""
+    row = ROWS[op.name]
+    small = [v is not None and v.dtype.is_float8 for v in op.operands]
+    if not any(small) or op.name in _OF_FLOAT8 or isinstance(op, Control):
+        found = row(w, op, xs)
+        return [found] if isinstance(found, str) else found
+    types = [None if v is None else v.type.with_dtype(f32) if s else v.type
+             for v, s in zip(op.operands, small, strict=True)]  # fmt: skip
+    xs = [w.cast(x, f32) if s and x is not None else x for x, s in zip(xs, small, strict=True)]
+    wide = type(op)(*placeholders(types), **op.attrs)
+    found = row(w, wide, xs)
+    names = [found] if isinstance(found, str) else found
+    # Without saturation: an inf stays one.
+    return [
+        w.node("Cast", name, to=elem_type(v.dtype, "a cast"), saturate=0)
+        if v.dtype.is_float8
+        else name
+        for name, v in zip(names, op.results, strict=False)
+    ]

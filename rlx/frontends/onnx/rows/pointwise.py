@@ -68,7 +68,7 @@ from rlx.ops.pointwise.unary import (
     Tan,
 )
 from rlx.ops.reduction.reduce import ReduceMax
-from rlx.types import broadcast_shapes, f64
+from rlx.types import DType, broadcast_shapes, f64
 
 __all__ = ["ROWS"]
 
@@ -111,8 +111,12 @@ def clip(n: Node) -> Value:
 
 
 def cast(n: Node) -> Value:
-    n.ignore("saturate", "round_mode")  # of 8-bit floats, which there are none of here
-    return n[0].cast(dtype_of(n.need("to"), "its result"))
+    return _cast_to(n, dtype_of(n.need("to"), "its result"))
+
+
+def _cast_to(n: Node, to: DType) -> Value:
+    n.ignore("round_mode")  # of floats that are exponents alone, which there are none of here
+    return n[0].cast(to, saturate=bool(n.attr("saturate", 1)))
 
 
 def power(n: Node) -> Value:
@@ -182,8 +186,7 @@ def gelu(n: Node) -> Value:
 
 
 def cast_like(n: Node) -> Value:
-    n.ignore("saturate", "round_mode")
-    return n[0].cast(n.edge(1).dtype)
+    return _cast_to(n, n.edge(1).dtype)
 
 
 def swish(n: Node) -> Value:

@@ -1,4 +1,4 @@
-"""Floats as small integers and back: a scale and a zero point for a tensor, an axis or a block."""
+"""Floats as small numbers and back: a scale and a zero point for a tensor, an axis or a block."""
 
 from __future__ import annotations
 
@@ -51,13 +51,17 @@ def _axis(n: Node, scale: Value, x: Value) -> tuple[int, ...] | None:
 
 def quantize(n: Node) -> Value:
     x, scale, zero = n[0], n[1], n.optional(2)
-    n.ignore("saturate", "precision")  # of 8-bit floats; what is computed in is f32
+    n.ignore("precision")  # what is computed in is f32
+    saturate = bool(n.attr("saturate", 1))
     said = n.attr("output_dtype", 0)
     to = zero.dtype if zero is not None else dtype_of(said, "its result") if said else u8
     axis, zero = _axis(n, scale, x), n.zero_point(2)
     if axis is not None and to in CODES:
         return Quantize(x, scale, zero, axis, to).out
     wide = x.cast(f32) / _spread(n, scale, x).cast(f32)
+    if to.is_float8:
+        wide = wide if zero is None else wide + _spread(n, zero, x).cast(f32)
+        return wide.cast(to, saturate=saturate)
     return rounded(wide, None if zero is None else _spread(n, zero, x), to)
 
 
@@ -68,9 +72,9 @@ def dequantize(n: Node) -> Value:
     axis = _axis(n, scale, x)
     if axis is not None and x.dtype in (*CODES, i32):
         return Dequantize(x, scale, zero, axis).out.cast(to)
-    wide = x.cast(i32)
+    wide = x.cast(f32 if x.dtype.is_float8 else i32)
     if zero is not None:
-        wide = wide - _spread(n, zero, x).cast(i32)
+        wide = wide - _spread(n, zero, x).cast(wide.dtype)
     return (wide.cast(f32) * _spread(n, scale, x).cast(f32)).cast(to)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import UnsupportedError
-from rlx.frontends.onnx.export.writer import Name, Row, Rows, Writer, same
+from rlx.frontends.onnx.export.writer import Name, Row, Rows, Writer, elem_type, same
 from rlx.types import bool_, f32, i32
 
 __all__ = ["ROWS"]
@@ -67,8 +67,14 @@ def left_over(w: Writer, op: Any, xs: Sequence[Name]) -> Name:
 
 
 def cast(w: Writer, op: Any, xs: Sequence[Name]) -> Name:
-    """From floats to integers beyond their range it is the nearest, where ONNX leaves it open."""
+    """From floats to integers beyond their range it is the nearest, where ONNX leaves it open.
+    Between 8-bit floats and what is no float it goes by way of f32."""
     x, source, to = xs[0], op.x.dtype, op.to
+    if source.is_float8 and not to.is_float:
+        x, source = w.cast(x, f32), f32
+    if to.is_float8:
+        x = x if source.is_float else w.cast(x, f32)
+        return w.node("Cast", x, to=elem_type(to, "a cast"), saturate=int(op.saturate))
     if not (source.is_float and to.is_int):
         return w.cast(x, to)
     if source.bits < 32:
