@@ -112,6 +112,45 @@ def test_onnx_models_hold_them(tmp_path: Path) -> None:
         np.testing.assert_array_equal(a.astype(np.float32), b.astype(np.float32))
 
 
+def test_stablehlo_converts_as_xla_does() -> None:
+    pytest.importorskip("torch_mlir")
+    g = rlx.from_stablehlo("""module { func.func @main(%a: tensor<3x4xf8E4M3FN>,
+      %w: tensor<4x2xf8E5M2>, %x: tensor<3xf32>)
+      -> (tensor<3x2xf32>, tensor<3xf8E5M2>, tensor<2xf8E4M3FN>) {
+    %c = stablehlo.constant dense<[1.5, 0x7F]> : tensor<2xf8E4M3FN>
+    %r = stablehlo.dot_general %a, %w, contracting_dims = [1] x [0]
+      : (tensor<3x4xf8E4M3FN>, tensor<4x2xf8E5M2>) -> tensor<3x2xf32>
+    %y = stablehlo.convert %x : (tensor<3xf32>) -> tensor<3xf8E5M2>
+    return %r, %y, %c : tensor<3x2xf32>, tensor<3xf8E5M2>, tensor<2xf8E4M3FN> } }""")
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((3, 4)).astype(ml_dtypes.float8_e4m3fn)
+    w = rng.standard_normal((4, 2)).astype(ml_dtypes.float8_e5m2)
+    given = (a, w, np.array([1e6, -0.3, np.inf], np.float32))
+    found = rlx.interpret(g, {str(v.name): x for v, x in zip(g.inputs, given, strict=True)})
+    np.testing.assert_allclose(found[0], a.astype(np.float64) @ w.astype(np.float64), rtol=1e-6)
+    np.testing.assert_array_equal(found[1].astype(np.float32), [np.inf, -0.3125, np.inf])
+    np.testing.assert_array_equal(found[2].astype(np.float32), [1.5, np.nan])
+
+
+def test_torch_converts_as_itself() -> None:
+    torch = pytest.importorskip("torch")
+
+    class Small(torch.nn.Module):
+        def __init__(self, kind: Any) -> None:
+            super().__init__()
+            self.kind, self.w = kind, torch.nn.Buffer(torch.arange(6.0).reshape(3, 2).to(kind))
+
+        def forward(self, x: Any) -> Any:
+            return x.to(self.kind), x @ self.w.float(), torch.cat([self.w, self.w]).transpose(0, 1)
+
+    x = torch.tensor([[1e6, -449.0, 61440.0], [-torch.inf, 0.3, 465.0]])
+    for kind in (torch.float8_e4m3fn, torch.float8_e5m2):
+        model = Small(kind)
+        found = rlx.interpret(rlx.from_torch(model, x), {"x": x.numpy()})
+        for a, b in zip(found, model(x), strict=True):
+            np.testing.assert_array_equal(a.astype(np.float32), b.float().numpy())
+
+
 def test_what_is_refused() -> None:
     g = rlx.Graph()
     a, b = g.input("a", [2], "f8e4m3fn"), g.input("b", [2], "f8e5m2")

@@ -163,7 +163,7 @@ void each_bound(const S& step, Check&& check) {
   } else if constexpr (std::is_same_v<Kind, Collective>) {
     check.word("kind", step.kind, int64_t{0}, int64_t{6});
     check.word("reduction", step.reduction, int64_t{0}, int64_t{3});
-    check.word("dtype", step.dtype, int64_t{0}, int64_t{14});
+    check.word("dtype", step.dtype, int64_t{0}, int64_t{16});
     check.word("count", step.count, int64_t{0}, int64_t{72057594037927936});
     check.word("ranks", step.ranks, int64_t{1}, int64_t{1048576});
     check.words("peers", step.peers, int64_t{0}, step.ranks - 1);

@@ -31,7 +31,7 @@ export const KINDS = [
   { kind: "Collective", fields: [
     {"name": "kind", "type": "word", "least": 0, "most": 6},
     {"name": "reduction", "type": "word", "least": 0, "most": 3},
-    {"name": "dtype", "type": "word", "least": 0, "most": 14, "unit": "element type"},
+    {"name": "dtype", "type": "word", "least": 0, "most": 16, "unit": "element type"},
     {"name": "count", "type": "word", "least": 0, "most": 72057594037927936, "unit": "elements"},
     {"name": "ranks", "type": "word", "least": 1, "most": 1048576},
     {"name": "axis", "type": "words"},
@@ -43,4 +43,4 @@ export const KINDS = [
 ];
 
 // Of an element, by the number of its type.
-export const BYTES = [2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 16];
+export const BYTES = [2, 2, 4, 8, 1, 2, 4, 8, 1, 2, 4, 8, 1, 8, 16, 1, 1];
