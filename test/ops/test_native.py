@@ -56,6 +56,14 @@ def test_compiled_op_agrees_with_the_interpreter(op: type[Op], way: str) -> None
             assert_close(a, b, tolerance_of(op.name, b) if dtype(a.dtype) is bf16 else None)
         except AssertionError as e:
             pytest.fail(f"{case}: {e}")
+    traps = made.feeds(1, special=True)
+    with np.errstate(all="ignore"):
+        wanted_of_traps = interpret(g, traps)
+    for case, a, b in zip(owners, compiled.run(traps), wanted_of_traps, strict=True):
+        try:
+            assert_close(a, b, tolerance_of(op.name, b))
+        except AssertionError as e:
+            pytest.fail(f"{case}, on traps: {e}")
     again = compiled.run(feeds)
     assert all(a.tobytes() == b.tobytes() for a, b in zip(found, again, strict=True)), (
         "two runs differ"
