@@ -28,7 +28,7 @@ from support.tolerances import assert_close, tolerance_of
 TYPES = os.environ.get("RLX_TEST_TYPES", "").split()
 
 
-def wanted(case: Case) -> bool:
+def takes(case: Case) -> bool:
     return not TYPES or case.dtype is None or case.dtype.name in TYPES
 
 
@@ -42,7 +42,7 @@ FACTS: dict[str, Callable[[Case], Iterable[Hashable]]] = {
 @pytest.mark.parametrize("way", FACTS)
 @pytest.mark.parametrize("op", op_classes(), ids=lambda op: op.name)
 def test_compiled_op_agrees_with_the_interpreter(op: type[Op], way: str) -> None:
-    chosen = covering(filter(wanted, cases_of(op)), FACTS[way])
+    chosen = covering(filter(takes, cases_of(op)), FACTS[way])
     if not chosen:
         pytest.skip(f"{op.name} takes none of {', '.join(TYPES)}")
     dispatch, _, views = way.partition("-")
@@ -58,8 +58,8 @@ def test_compiled_op_agrees_with_the_interpreter(op: type[Op], way: str) -> None
             pytest.fail(f"{case}: {e}")
     traps = made.feeds(1, special=True)
     with np.errstate(all="ignore"):
-        wanted_of_traps = interpret(g, traps)
-    for case, a, b in zip(owners, compiled.run(traps), wanted_of_traps, strict=True):
+        wanted = interpret(g, traps)
+    for case, a, b in zip(owners, compiled.run(traps), wanted, strict=True):
         try:
             assert_close(a, b, tolerance_of(op.name, b))
         except AssertionError as e:
