@@ -89,7 +89,7 @@ class _Rewrite:
         if v.op is not None and isinstance(v.op, Cast) and v.op.x.dtype is to and v.dtype is f32:
             return v.op.x
         if (v, to) not in self.casts:
-            self.casts[v, to] = Cast(v, to).out
+            self.casts[v, to] = Cast(v, to, True).out
             self.report.casts[f"{v.dtype} to {to}"] += 1
         return self.casts[v, to]
 

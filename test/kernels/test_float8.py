@@ -183,3 +183,20 @@ def test_weights_in_8_bits_are_constants_of_derivatives() -> None:
     values = np.array([1, -2, 0.5], ml_dtypes.float8_e4m3fn)
     found = rlx.interpret(rlx.autodiff.grad(g, "x"), {"x": np.ones(3, np.float32), "w": values})
     np.testing.assert_array_equal(found[0], values.astype(np.float32))
+
+
+@pytest.mark.parametrize("saturate", [(True, True), (False, False), (True, False)])
+def test_products_that_share_an_input_keep_their_casts(saturate: tuple[bool, bool]) -> None:
+    g = rlx.Graph()
+    x = g.input("x", [4, 8])
+    weights = [g.param(name, [8, 16]) for name in ("v", "w")]
+    made = [(x @ w).cast("f8e5m2", saturate=s) for s, w in zip(saturate, weights, strict=True)]
+    g.set_outputs([y.cast("f32") * 1.0 for y in made])
+    f = rlx.Session("cpu").compile(g)
+    values = {"v": np.full((8, 16), 3e4, np.float32), "w": np.full((8, 16), -3e4, np.float32)}
+    for name, value in values.items():
+        f.set_param(name, value)
+    feeds = {"x": np.ones((4, 8), np.float32)}
+    wanted = rlx.interpret(g, {**feeds, **values})
+    for a, b in zip(f.run(feeds), wanted, strict=True):
+        np.testing.assert_array_equal(a, b)

@@ -3,7 +3,7 @@
     matmul(x, w1) + b1, matmul(x, w2) + b2
       --> slices of (matmul(x, concat(w1, w2)) + concat(b1, b2))
 
-Casts of all of them to one type join as well.
+Casts join as well, if all of them are the same.
 
 The weights must depend on params alone, so that the concatenation is done once, by packing each
 into its part of the panels; one product reads x once and has more columns to share among threads.
@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from rlx._mlir import ir
-from rlx.dialects.bridge import attributes_of, create, place_of
+from rlx.dialects.bridge import attributes_of, create, node_of, place_of
 from rlx.dialects.convert import from_type, to_type
 from rlx.ir.op import Op
 from rlx.ir.value import Value
@@ -144,12 +144,14 @@ def _merge(members: list[Member]) -> None:
 
     x = leaf(anchor.operands[0])
     weight = _concat([leaf(w) for w in weights], 1, put)
-    y = put(MatMul(x, put(Cast(weight, to)) if to else weight))
+    y = put(MatMul(x, put(Cast(weight, to, True)) if to else weight))
     if biases:
         bias = _concat([leaf(b) for b in biases], 0, put)
         y = put(Add(y, put(Expand(bias, y.shape))))
     if members[0].cast is not None:
-        y = put(Cast(y, from_type(members[0].last.results[0].type).dtype))
+        cast = node_of(members[0].cast)
+        assert isinstance(cast, Cast)
+        y = put(Cast(y, cast.to, cast.saturate))
     start: Dim = 0
     for m in members:
         shape = from_type(m.product.results[0].type).shape
@@ -175,8 +177,9 @@ def _erase(members: list[Member]) -> None:
 
 def _with_casts(members: list[Member]) -> list[Member]:
     found = [m.with_cast() for m in members]
-    types = {from_type(m.last.results[0].type).dtype for m in found}
-    return found if all(m.cast for m in found) and len(types) == 1 else members
+    attrs = [node_of(m.cast).attrs for m in found if m.cast]
+    alike = len(attrs) == len(found) and all(a == attrs[0] for a in attrs)
+    return found if alike else members
 
 
 def _stored(weights: list[ir.Value]) -> tuple[list[ir.Value], DType | None]:
