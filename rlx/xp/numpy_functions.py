@@ -18,7 +18,6 @@ import numpy as np
 from rlx import linalg, xp
 from rlx.base.frozen import frozen
 from rlx.errors import GraphError, ShapeError
-from rlx.ir.builders import builder
 from rlx.ir.lift import lift, promoted
 from rlx.ir.location import caller
 from rlx.ir.value import Value
@@ -273,25 +272,20 @@ def ptp(a: Value, axis: Any = None, keepdims: bool = False) -> Value:
     return xp.max(a, axis=axis, keepdims=keepdims) - xp.min(a, axis=axis, keepdims=keepdims)
 
 
-def cholesky(a: Value) -> Value:
-    return linalg.cholesky(a, symmetrize=False)  # NumPy reads the lower triangle alone
-
-
-def eigh(a: Value) -> tuple[Value, Value]:
-    return linalg.eigh(a, symmetrize=False)
-
-
-def eigvalsh(a: Value) -> Value:
-    return linalg.eigvalsh(a, symmetrize=False)
+def norm(x: Value, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Value:
+    return linalg.norm(x, ord, axis, keepdims)
 
 
 def svd(a: Value, full_matrices: bool = True, compute_uv: bool = True) -> Any:
-    return linalg.svd(a, full_matrices) if compute_uv else linalg.svdvals(a)
+    return xp.linalg.svd(a, full_matrices=full_matrices) if compute_uv else xp.linalg.svdvals(a)
 
 
-def solve(a: Any, b: Any) -> Value:
-    a, b = promoted(a, b)
-    return linalg.solve(a, b)
+def fft2(a: Value, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Value:
+    return xp.fft.fftn(a, s=s, axes=axes, norm=norm)
+
+
+def ifft2(a: Value, s: Any = None, axes: Sequence[int] = (-2, -1), norm: str = "backward") -> Value:
+    return xp.fft.ifftn(a, s=s, axes=axes, norm=norm)
 
 
 def kron(a: Any, b: Any) -> Value:
@@ -307,7 +301,8 @@ _SAME = (
     "reshape", "roll", "searchsorted", "sort", "stack", "std", "sum", "take_along_axis",
     "tensordot", "tile", "tril", "triu", "unstack", "var", "where", "zeros_like",
 )  # fmt: skip
-"""Functions of ``rlx.xp`` with NumPy's parameters, in NumPy's order."""
+"""Functions of ``rlx.xp`` with NumPy's parameters, in NumPy's order, beside those of its
+``fft`` and ``linalg``."""
 
 _NAMES = {"concatenate": "concat"}
 _RENAMED = {
@@ -324,14 +319,8 @@ _OWN = {
         ravel, result_type, shape, size, split, squeeze, swapaxes, take, trace, transpose,
         vdot, vstack,
     ),
-    "linalg": (cholesky, eigh, eigvalsh, solve, svd),
-}  # fmt: skip
-_LIBRARY = {
-    "linalg": ("det", "inv", "matrix_power", "norm", "qr", "slogdet"),
-    "fft": (
-        "fft", "fft2", "fftn", "fftshift", "ifft", "ifft2", "ifftn", "ifftshift", "irfft", "irfftn",
-        "rfft", "rfftn",
-    ),
+    "fft": (fft2, ifft2),
+    "linalg": (norm, svd),
 }  # fmt: skip
 
 
@@ -347,24 +336,24 @@ def _row(call: Any, renamed: dict[str, str] | None = None, required: int = 0) ->
 
 def _rows() -> dict[Any, Row]:
     rows: dict[Any, Row] = {}
-    for name in _SAME:
-        call = getattr(xp, _NAMES.get(name, name))
-        if hasattr(np, name):  # NumPy 1 lacks a few
-            rows[getattr(np, name)] = _row(call, _RENAMED.get(name), _REQUIRED.get(name, 0))
+    same = {
+        np: {name: getattr(xp, _NAMES.get(name, name)) for name in _SAME},
+        np.fft: {n: getattr(xp.fft, n) for n in xp.fft.__all__ if not n.endswith("freq")},
+        np.linalg: {name: getattr(xp.linalg, name) for name in xp.linalg.__all__},
+    }
+    for module, functions in same.items():
+        for name, call in functions.items():
+            if hasattr(module, name):  # NumPy 1 lacks a few
+                row = _row(call, _RENAMED.get(name), _REQUIRED.get(name, 0))
+                rows[getattr(module, name)] = row
     rows |= {np.amax: rows[np.max], np.amin: rows[np.min], np.round: _row(round_to)}
     rows |= {np.around: rows[np.round]}
     refused = Row(xp.nonzero, 1, {}, 0)
     rows |= {np.nonzero: refused, np.argwhere: refused, np.flatnonzero: refused}
     rows |= {np.unique: Row(xp.unique_values, 1, {}, 0)}
-    for place, functions in _OWN.items():
+    for place, own in _OWN.items():
         module = getattr(np, place) if place else np
-        rows |= {getattr(module, f.__name__): _row(f) for f in functions}
-    for place, names in _LIBRARY.items():
-        for name in names:
-            call: Any = getattr(linalg, name) if place == "linalg" else builder(name)
-            theirs = getattr(getattr(np, place), name)
-            takes = {p: p for p in [*signature(call).parameters][1:]}
-            rows[theirs] = Row(call, 1, takes, 1)
+        rows |= {getattr(module, f.__name__): _row(f) for f in own}
     return rows
 
 

@@ -101,18 +101,39 @@ CASES: dict[Any, list[Case]] = {
     **{getattr(np.fft, n): [call(X)] for n in ("fft2", "ifft2", "fftn", "ifftn")},
     **{getattr(np.fft, n): [call(X)] for n in ("rfftn", "irfftn")},
     np.fft.fftshift: [call(X), call(X, 1)], np.fft.ifftshift: [call(X)],
+    np.fft.hfft: [call(X + 1j * Y)], np.fft.ihfft: [call(X)],
+    np.linalg.matrix_rank: [call(M)], np.linalg.pinv: [call(X)],
 }  # fmt: skip
+
+
+def _place(name: str) -> tuple[Any, str]:
+    """The module of a function, and its name there."""
+    *within, last = name.split(".")
+    return (getattr(np, within[0]) if within else np), last
+
+
 LATER = {
     name: cases
     for name, cases in {
         "astype": [call(X, np.float32)],
         "matrix_transpose": [call(W)],
         "unstack": [call(X), call(X, axis=1)],
+        "linalg.cross": [call(X[:, :3], Y[:, :3])],
+        "linalg.diagonal": [call(W), call(M, offset=1)],
+        "linalg.matmul": [call(X, Y.T)],
+        "linalg.matrix_norm": [call(X), call(W, ord=1, keepdims=True)],
+        "linalg.matrix_transpose": [call(W)],
+        "linalg.outer": [call(V, V)],
+        "linalg.svdvals": [call(X)],
+        "linalg.tensordot": [call(X, Y.T, axes=1)],
+        "linalg.trace": [call(M), call(W)],
+        "linalg.vecdot": [call(X, Y)],
+        "linalg.vector_norm": [call(X), call(X, axis=1, ord=1)],
     }.items()
-    if hasattr(np, name)
+    if hasattr(*_place(name))
 }
 """Functions that NumPy 1 lacks."""
-CASES |= {getattr(np, name): cases for name, cases in LATER.items()}
+CASES |= {getattr(*_place(name)): cases for name, cases in LATER.items()}
 REFUSED = {np.nonzero, np.argwhere, np.flatnonzero, np.unique}
 FACTORS = {np.linalg.qr, np.linalg.eigh, np.linalg.svd}
 """Functions whose factors are unique up to signs, which their absolute values leave out."""
