@@ -171,7 +171,8 @@ def test_threads_call_it_at_once(language: str) -> None:
 def test_every_element_type_reaches_c(dt: DType) -> None:
     def kernel(n: Any) -> Any:
         kind = {"f32": "float", "f64": "double", "bool": "bool", "f16": "rlx_f16",
-                "bf16": "rlx_bf16", "c64": "rlx_c64", "c128": "rlx_c128"}.get(dt.name)  # fmt: skip
+                "bf16": "rlx_bf16", "c64": "rlx_c64", "c128": "rlx_c128",
+                "f8e4m3fn": "rlx_f8e4m3fn", "f8e5m2": "rlx_f8e5m2"}.get(dt.name)  # fmt: skip
         kind = kind or f"{'u' if dt.kind == 'uint' else ''}int{dt.bits}_t"
         text = (
             f"static void kernel(int64_t begin, int64_t end, const {kind} *x, {kind} *out) {{\n"

@@ -48,9 +48,10 @@ def _as_inferred(op: ir.Operation) -> None:
 
 
 @cache
-def _declared(cls: type[Op]) -> OpDeclaration:
+def _declared(cls: type[Op], name: str) -> OpDeclaration:
+    """The declaration of a class under its name, which changes where it is declared again."""
     return OpDeclaration(
-        cls.name.partition(".")[2],
+        name.partition(".")[2],
         [Field(f.name, TENSOR, "optional" * f.optional) for f in cls.operand_fields],
         [Field(a.name, _ATTRIBUTES.get(a.kind, ANY)) for a in cls.attr_fields],
         [Field(f"result{i}", TENSOR) for i in range(cls.result_count)],
@@ -101,7 +102,7 @@ def load_tensor_dialects() -> None:
     load_all()
     ops: dict[str, list[OpDeclaration]] = {"hir": [], "mir": [FUSED, YIELD]}
     for cls in _declarable(registry.values()):
-        ops.setdefault(cls.dialect, []).append(_declared(cls))
+        ops.setdefault(cls.dialect, []).append(_declared(cls, cls.name))
     for name, declared in ops.items():
         load_dialect(name, declared)
 

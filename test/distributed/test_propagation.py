@@ -227,7 +227,7 @@ def test_a_step_of_a_decoder_is_cut_along_its_heads(tmp_path: Path) -> None:
     write_talker(tmp_path)
     config = ModelConfig.from_hf(read_json(str(tmp_path / "config.json"), dict))
     cache, share = Cache(8, 4, f32, 2, 32), Share.whole(config)
-    made, _ = step_graphs(config, from_hf(str(tmp_path), config), cache, "f32", share)
+    made, _ = step_graphs(config, from_hf(str(tmp_path), config), cache, "f32", share, {})
     g = made.graph.bind({"rows": 3})
     caches = [str(v.name) for v in g.inputs if str(v.name).startswith(("keys", "values"))]
     specs = dict.fromkeys(caches, P(None, "model"))

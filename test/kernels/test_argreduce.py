@@ -62,7 +62,7 @@ def test_geometry(shape: tuple[int, ...], axis: int, least: bool, last: bool) ->
 
 
 @pairwise(
-    dtype=[n for n, d in DTYPES.items() if n != "bool" and not d.is_complex],
+    dtype=[n for n, d in DTYPES.items() if n != "bool" and not d.is_complex and not d.is_float8],
     axis=[0, 1],
     last=[False, True],
 )

@@ -24,7 +24,6 @@ from support import node
 from support.browser import result_of
 from support.conformance import SETS, WASM, conforms, need
 from support.minilm import minilm_dir
-from support.samples import op_classes
 
 rng = np.random.default_rng(0)
 
@@ -57,7 +56,6 @@ def test_every_op_agrees_with_the_interpreter() -> None:
     found = list(conforms(WASM, SETS["turning"](WASM), wholly=False))
     wrong = [str(f) for f in found if f.verdict != "agrees"]
     assert not wrong, "\n".join(wrong)
-    assert {f.op for f in found} == {op.name for op in op_classes()}
 
 
 @pytest.mark.parametrize("queries", [1, 2, 3, 5, 6])

@@ -19,7 +19,7 @@ module attributes {rlx.graph = "good"} {
     %0 = "mir.constant"() {value = dense<[1.0, 2.0, 3.0]> : tensor<3xf32>} : () -> tensor<3xf32>
     %1:2 = "mir.topk"(%x) {axis = 1 : i64, k = 3 : i64, largest = true} : (tensor<2x3xf32>) -> (tensor<2x3xf32>, tensor<2x3xi64>)
     %2 = "mir.rms_norm"(%1#0, %w) {axis = 1 : i64, eps = 1.0e-05 : f64, operandSegmentSizes = array<i32: 1, 1, 0>} : (tensor<2x3xf32>, tensor<3xf32>) -> tensor<2x3xf32>
-    %3 = "mir.cast"(%2) {to = f32} : (tensor<2x3xf32>) -> tensor<2x3xf32> loc("user.py":8:1)
+    %3 = "mir.cast"(%2) {saturate = true, to = f32} : (tensor<2x3xf32>) -> tensor<2x3xf32> loc("user.py":8:1)
     return %3 : tensor<2x3xf32>
   }
 }

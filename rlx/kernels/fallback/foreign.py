@@ -135,6 +135,8 @@ _HEAD = """\
 #include <stdint.h>
 typedef uint16_t rlx_f16;
 typedef uint16_t rlx_bf16;
+typedef uint8_t rlx_f8e4m3fn;
+typedef uint8_t rlx_f8e5m2;
 typedef struct { float re, im; } rlx_c64;
 typedef struct { double re, im; } rlx_c128;
 typedef struct { int64_t *record; int64_t site; } rlx_faults;
@@ -147,7 +149,7 @@ static inline void rlx_fault(const rlx_faults *faults, int64_t code) {
 
 _C_TYPES = {
     "f32": "float", "f64": "double", "bool": "bool", "f16": "rlx_f16", "bf16": "rlx_bf16",
-    "c64": "rlx_c64", "c128": "rlx_c128",
+    "c64": "rlx_c64", "c128": "rlx_c128", "f8e4m3fn": "rlx_f8e4m3fn", "f8e5m2": "rlx_f8e5m2",
 }  # fmt: skip
 
 

@@ -203,7 +203,7 @@ func.func @merge_expands(%x: tensor<1x3xf32>) -> tensor<4x2x3xf32> {
 // CHECK-SAME: %[[X:[a-z0-9]+]]: 
 // CHECK-NEXT: return %[[X]] 
 func.func @same_cast(%x: tensor<2x3xf32>) -> tensor<2x3xf32> {
-  %r = "mir.cast"(%x) {to = f32} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %r = "mir.cast"(%x) {saturate = true, to = f32} : (tensor<2x3xf32>) -> tensor<2x3xf32>
   return %r : tensor<2x3xf32>
 }
 

@@ -113,7 +113,7 @@ func.func @movement_that_moves_nothing(%x: tensor<2x3xf32>) -> (tensor<2x3xf32>,
   %0 = "mir.reshape"(%x) {shape = array<i64: 2, 3>} : (tensor<2x3xf32>) -> tensor<2x3xf32>
   %1 = "mir.transpose"(%x) {perm = array<i64: 0, 1>} : (tensor<2x3xf32>) -> tensor<2x3xf32>
   %2 = "mir.expand"(%x) {shape = array<i64: 2, 3>} : (tensor<2x3xf32>) -> tensor<2x3xf32>
-  %3 = "mir.cast"(%x) {to = f32} : (tensor<2x3xf32>) -> tensor<2x3xf32>
+  %3 = "mir.cast"(%x) {saturate = true, to = f32} : (tensor<2x3xf32>) -> tensor<2x3xf32>
   %4 = "mir.slice"(%x) {starts = array<i64: 0, 0>, sizes = array<i64: 2, 3>, steps = array<i64: 1, 1>} : (tensor<2x3xf32>) -> tensor<2x3xf32>
   return %0, %1, %2, %3, %4 : tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>, tensor<2x3xf32>
 }
@@ -142,8 +142,8 @@ func.func @movement_twice(%x: tensor<2x3x4xf32>) -> (tensor<24xf32>, tensor<3x2x
 // CHECK: "mir.cast"
 // CHECK: "mir.cast"
 func.func @casts_that_round(%x: tensor<2xf32>) -> tensor<2xf32> {
-  %0 = "mir.cast"(%x) {to = bf16} : (tensor<2xf32>) -> tensor<2xbf16>
-  %1 = "mir.cast"(%0) {to = f32} : (tensor<2xbf16>) -> tensor<2xf32>
+  %0 = "mir.cast"(%x) {saturate = true, to = bf16} : (tensor<2xf32>) -> tensor<2xbf16>
+  %1 = "mir.cast"(%0) {saturate = true, to = f32} : (tensor<2xbf16>) -> tensor<2xf32>
   return %1 : tensor<2xf32>
 }
 

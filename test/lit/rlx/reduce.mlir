@@ -6,7 +6,7 @@
 func.func @main(%x: tensor<4x8xf32> {rlx.input = "x"}, %w: tensor<8x8xf32> {rlx.param = "w"}) -> (tensor<4x8xf32>, tensor<8xf64>) {
   %p = "mir.matmul"(%x, %w) : (tensor<4x8xf32>, tensor<8x8xf32>) -> tensor<4x8xf32>
   %q = "mir.relu"(%p) : (tensor<4x8xf32>) -> tensor<4x8xf32>
-  %d = "mir.cast"(%q) {to = f64} : (tensor<4x8xf32>) -> tensor<4x8xf64>
+  %d = "mir.cast"(%q) {saturate = true, to = f64} : (tensor<4x8xf32>) -> tensor<4x8xf64>
   %s = "mir.reduce_sum"(%d) {axes = array<i64: 0>, keepdims = false} : (tensor<4x8xf64>) -> tensor<8xf64>
   return %q, %s : tensor<4x8xf32>, tensor<8xf64>
 }
@@ -15,5 +15,5 @@ func.func @main(%x: tensor<4x8xf32> {rlx.input = "x"}, %w: tensor<8x8xf32> {rlx.
 // CHECK: // UnsupportedError: {{.*}} computes with f64, which vulkan1.1 lacks
 // CHECK: %arg0: tensor<1x1xf32> {rlx.input = "v2"}
 // CHECK-NEXT: ) -> (tensor<1x1xf64>) {
-// CHECK-NEXT: %0 = "mir.cast"(%arg0) {to = f64}
+// CHECK-NEXT: %0 = "mir.cast"(%arg0) {saturate = true, to = f64}
 // CHECK-NEXT: return %0

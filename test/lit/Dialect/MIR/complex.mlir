@@ -11,8 +11,8 @@ func.func @main(%z: tensor<3xcomplex<f32>> {rlx.input = "z"}) -> (tensor<3xcompl
   %0 = "mir.constant"() {value = [dense<[[1.0, -2.0], [0.0, 0x7FC00000], [3.0, 4.0]]> : tensor<3x2xf32>]} : () -> tensor<3xcomplex<f32>>
   // CHECK: "mir.mul"
   %1 = "mir.mul"(%z, %0) : (tensor<3xcomplex<f32>>, tensor<3xcomplex<f32>>) -> tensor<3xcomplex<f32>>
-  // CHECK: "mir.cast"(%{{.*}}) {to = complex<f64>}
-  %2 = "mir.cast"(%1) {to = complex<f64>} : (tensor<3xcomplex<f32>>) -> tensor<3xcomplex<f64>>
+  // CHECK: "mir.cast"(%{{.*}}) {saturate = true, to = complex<f64>}
+  %2 = "mir.cast"(%1) {saturate = true, to = complex<f64>} : (tensor<3xcomplex<f32>>) -> tensor<3xcomplex<f64>>
   // CHECK: "mir.abs"({{.*}}) : (tensor<3xcomplex<f64>>) -> tensor<3xf64>
   %3 = "mir.abs"(%2) : (tensor<3xcomplex<f64>>) -> tensor<3xf64>
   return %1, %3 : tensor<3xcomplex<f32>>, tensor<3xf64>

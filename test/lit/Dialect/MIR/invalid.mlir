@@ -133,7 +133,7 @@ func.func @element_type_that_there_is_not(%x: tensor<2xi4>) {
 
 func.func @element_type_attribute_that_there_is_not(%x: tensor<2xf32>) {
   // expected-error@+1 {{element type i4 is none of f16, bf16, f32}}
-  %0 = "mir.cast"(%x) {to = i4} : (tensor<2xf32>) -> tensor<2xi4>
+  %0 = "mir.cast"(%x) {saturate = true, to = i4} : (tensor<2xf32>) -> tensor<2xi4>
   return
 }
 
@@ -246,7 +246,7 @@ func.func @results_of_three_types(%x: tensor<2xf32>) {
   // expected-error@+1 {{expected 'tensor<2xi32>' but got 'tensor<2xf32>'}}
   %0:3 = "mir.fused"() ({
     %1 = "mir.neg"(%x) : (tensor<2xf32>) -> tensor<2xf32>
-    %2 = "mir.cast"(%1) {to = i32} : (tensor<2xf32>) -> tensor<2xi32>
+    %2 = "mir.cast"(%1) {saturate = true, to = i32} : (tensor<2xf32>) -> tensor<2xi32>
     "mir.yield"(%1, %2, %1) : (tensor<2xf32>, tensor<2xi32>, tensor<2xf32>) -> ()
   }) {kind = "elementwise"} : () -> (tensor<2xf32>, tensor<2xi32>, tensor<2xf32>)
   return
