@@ -55,8 +55,8 @@ class CKernel(_Compiled):
     a ``const`` pointer an operand that is there, a pointer a result, an ``int64_t`` a size, and, if
     there are faults, a ``const rlx_faults *`` to give to ``rlx_fault(faults, n)``. Elements are
     ``float``, ``double``, ``int8_t`` and so on, ``bool``, the bits of ``rlx_f16``, ``rlx_bf16``,
-    ``rlx_f8e4m3fn`` and ``rlx_f8e5m2``, and ``rlx_c64`` and ``rlx_c128`` with their parts ``re`` and ``im``. The code stands alone: it
-    cannot call a library, not even for mathematics.
+    ``rlx_f8e4m3fn`` and ``rlx_f8e5m2``, and ``rlx_c64`` and ``rlx_c128`` with their parts ``re``
+    and ``im``. The code stands alone: it cannot call a library, not even for mathematics.
     """
 
 

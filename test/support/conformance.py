@@ -51,8 +51,8 @@ from support.sweeps import covering
 from support.tolerances import assert_close, tolerance_of
 
 __all__ = [
-    "ELSEWHERE", "EXPECTED", "FAMILIES", "JUDGED", "SEEDS", "SETS", "SLOW", "STANDS", "Facts", "Finding",
-    "chosen_cases", "columns", "conforms", "facts", "gpu_targets", "lacking",
+    "ELSEWHERE", "EXPECTED", "FAMILIES", "JUDGED", "SEEDS", "SETS", "SLOW", "STANDS", "Facts",
+    "Finding", "chosen_cases", "columns", "conforms", "facts", "gpu_targets", "lacking",
     "loses_products_with_zero", "need", "need_one_run", "runnable", "turning",
 ]  # fmt: skip
 
