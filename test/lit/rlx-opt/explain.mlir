@@ -21,7 +21,7 @@
 // PASS: pass fuse
 // PASS: fuse: ops that one kernel can run become a ``mir.fused`` region.
 // PASS: Options: disable-rules
-// PASS: Rules: contraction, conv, pool, rowwise, elementwise
+// PASS: Rules: contraction, conv, integer_conv, pool, rowwise, elementwise
 
 // UPSTREAM: pass canonicalize
 // UPSTREAM: A pass of MLIR. Options, with their defaults: {{.*}}max-iterations=10
