@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import DTypeError, GraphError, NameError, OutOfMemoryError, ShapeError
+from rlx.errors import DTypeError, FaultError, GraphError, NameError, OutOfMemoryError, ShapeError
 from rlx.runtime import _native
 from rlx.runtime.executable import Executable
 
@@ -161,3 +161,19 @@ def test_what_the_runtime_has_no_memory_for_is_an_error(monkeypatch: pytest.Monk
     monkeypatch.setattr(f._short, "program", SimpleNamespace(run_named=fails))
     with pytest.raises(OutOfMemoryError, match=r"test_short_way\.py.*no memory, expected 64 bytes"):
         f.run(feeds())
+
+
+def test_faults_of_a_graph_for_many_sizes() -> None:
+    """A call at a size that has a variant takes the short way; its faults are those of any call."""
+    g = rlx.Graph("sizes")
+    x, at = g.input("x", ["n"]), g.input("at", ["n"], "i64")
+    g.set_outputs(x.gather(at, axis=0))
+    f = rlx.Session().compile(g)
+    x_array, out = np.arange(4, dtype=np.float32), np.zeros(4, np.float32)
+    right, wrong = np.array([3, 0, 1, 2]), np.array([3, 0, 1, 9])
+    f.run({"x": x_array, "at": right})
+    for call in (f.run, lambda given: f.run_into(given, [out])):
+        with pytest.raises(FaultError, match=r"test_short_way.py:\d+: .*out of range"):
+            call({"x": x_array, "at": wrong})
+        call({"x": x_array, "at": right})
+    np.testing.assert_array_equal(out, [3, 0, 1, 2])

@@ -75,14 +75,12 @@ class Exchange:
 
     async def _next(self) -> h11.Event:
         assert self._reader is not None
-        broken = EOFError(f"{self.path} broke off its reply")
         try:
             while (event := self._http.next_event()) is h11.NEED_DATA:
                 self._http.receive_data(await self._reader.read(SIZE))
         except h11.RemoteProtocolError:
-            raise broken from None
-        if not isinstance(event, _PARTS):  # the connection's end in place of a reply
-            raise broken
+            raise EOFError(f"{self.path} broke off its reply") from None
+        assert isinstance(event, _PARTS), "a connection that ends before its reply is a broken one"
         return event
 
 
