@@ -164,6 +164,15 @@ def _steps_by(stride: int, wanted: int) -> bool:
     return prefers(lambda: stride == wanted, otherwise=False)
 
 
+def _lie_in_a_row(axes: Sequence[tuple[int, int]]) -> bool:
+    """Whether axes, of sizes and strides, are one of all their elements; for a general schedule,
+    whether they surely are."""
+    return prefers(
+        lambda: all(a[1] == b[0] * b[1] for a, b in pairwise(axes)),
+        otherwise=False,
+    )
+
+
 def _reshaped(
     old: Sequence[int], strides: Sequence[int], new: Sequence[int]
 ) -> tuple[int, ...] | None:
@@ -193,8 +202,7 @@ def _reshaped(
                 j += 1
             else:
                 return None
-        lies = list(pairwise(group))
-        if prefers(lambda: any(a[1] != b[0] * b[1] for a, b in lies), otherwise=True):  # noqa: B023
+        if not _lie_in_a_row(group):
             return None
         step = group[-1][1]
         inner = list(row_major(new[i:j]))
