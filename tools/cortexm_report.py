@@ -1,7 +1,7 @@
 """What networks of integers take on Cortex-M: instructions, flash and RAM, on QEMU's boards.
 
     python tools/cortexm_report.py [--models mlp,cnn,keywords,anomaly] [--cores m3,m4,m33,m55]
-        [--images 8] [--folder build/cortexm] [--peer]
+        [--images 8] [--folder build/cortexm] [--floats] [--peer]
 
 It needs arm-none-eabi-gcc and qemu-system-arm, and prints the rows of docs/cortexm.md. Weights are
 random: what is counted depends on the sizes alone. With --peer, emlearn's C (its package, and
@@ -117,12 +117,31 @@ def report(name: str, core: str, images: int, folder: Path) -> None:
     network, codes = quantized(MODELS[name](), images)
     macs = sum(x.macs for x in network.layers if isinstance(x, Product))
     firmware = cortexm.export_cortexm(network, folder, target=f"cortexm:{core}")
+    assert isinstance(firmware, cortexm.Firmware)
     ran, built = firmware.run(codes), firmware.build()
     wrong = int((ran.results != network.run(codes)).sum())
     print(
         f"{name} {core}: {macs} MACs, {wrong} of {ran.results.size} results differ,"
         f" {ran.instructions:.0f} instructions ({ran.instructions / macs:.2f} a MAC),"
         f" flash {built.flash}, RAM {built.ram} bytes",
+        flush=True,
+    )
+
+
+def float_report(name: str, core: str, runs: int, folder: Path) -> None:
+    """Print the row of a model in f32 on a core."""
+    graph = MODELS[name]().bind({"n": 1})
+    network, _ = quantized(MODELS[name](), 4)
+    macs = sum(x.macs for x in network.layers if isinstance(x, Product))
+    x = RNG.standard_normal((runs, *graph.inputs[0].type.static_shape)).astype(np.float32)
+    firmware = cortexm.export_cortexm(graph, folder, target=f"cortexm:{core}")
+    assert isinstance(firmware, cortexm.FloatFirmware)
+    ran, built = firmware.run({"x": x}), firmware.build()
+    want = np.stack([rlx.interpret(graph, {"x": v}, graph.param_values)[0] for v in x])
+    error = np.abs(ran.outputs[0] - want).max() / max(np.abs(want).max(), 1e-30)
+    print(
+        f"{name} {core} in f32: {macs} MACs, error {error:.1e}, {ran.instructions:.0f} instructions"
+        f" ({ran.instructions / macs:.2f} a MAC), flash {built.flash}, RAM {built.ram} bytes",
         flush=True,
     )
 
@@ -179,11 +198,13 @@ def main() -> None:
     parser.add_argument("--cores", default="m3,m4,m33,m55")
     parser.add_argument("--images", type=int, default=8)
     parser.add_argument("--folder", type=Path, default=Path("build/cortexm"))
+    parser.add_argument("--floats", action="store_true", help="in f32, and not in integers")
     parser.add_argument("--peer", action="store_true", help="emlearn's MLP beside them")
     args = parser.parse_args()
     for core in args.cores.split(","):
         for name in filter(None, args.models.split(",")):
-            report(name, core, args.images, args.folder / f"{name}-{core}")
+            row = float_report if args.floats else report
+            row(name, core, args.images, args.folder / f"{name}-{core}")
         if args.peer:
             peer(core, args.folder / f"emlearn-{core}")
 

@@ -53,7 +53,8 @@ def compile_artifact(
     ``Session.compile``.
 
     For "cortexm:m4" and "fpga:ecp5" (``rlx.cortexm``, ``rlx.fpga``) it takes a graph of integers,
-    and gives a folder of sources, which ``save(folder)`` writes and no device of RLX runs.
+    the first one of floats too, and gives a folder of sources, which ``save(folder)`` writes and no
+    device of RLX runs.
 
     Raises ShapeError for a dim whose size no input tells, DeviceError for an unknown target,
     NameError, DTypeError and ShapeError for params that do not fit.
@@ -74,7 +75,8 @@ def compile_artifact(
     if found is not None:
         if types_of(chosen, frozenset()).changes:
             raise UnsupportedError(
-                f"networks for {names[0]!r} are of integers, and have no precision {precision!r}"
+                f"programs for {names[0]!r} have the types of the graph, and no precision"
+                f" {precision!r}"
             )
         return project_of(bound, values, *found)
     order = _ordered(names)

@@ -17,8 +17,8 @@ __all__ = ["Project", "project_of"]
 @public
 class Project(Artifact):
     """What ``compile_artifact`` gives for "cortexm" and "fpga": ``extras`` are the files by name,
-    its input and output the integers of one image. It has no variants, for no device of RLX runs
-    it. ``report`` says what it takes."""
+    its inputs and outputs those of one run. It has no variants, for no device of RLX runs it.
+    ``report`` says what it takes."""
 
     report: str
 
@@ -41,16 +41,22 @@ class Project(Artifact):
 
 
 def project_of(graph: Graph, params: Mapping[str, Any], name: str, own: Any, of: Any) -> Project:
-    """The project of a graph of integers for ``of``, features of a target, by its module."""
-    network, files, report = own.files(graph, params, of)
-    last = network.layers[-1]
-    made = Project(
-        name,
-        [],
-        [(str(graph.inputs[0].name), "i8", network.source)],
-        [("results", f"i{last.bits}", last.size)],
-        (),
-        extras={n: text.encode() for n, text in files.items()},
-    )
+    """The project of a graph for ``of``, features of a target, by its module: of integers, or for a
+    target that has ``float_project`` of what else the graph computes with."""
+    from rlx.targets.integer.read import is_network
+
+    if hasattr(own, "float_project") and not is_network(graph):
+        from rlx.compiler.float_program import float_program
+
+        program, code = float_program(graph, params, of)
+        schedule, files = program.schedule, own.float_project(program, code)
+        inputs, outputs, report = schedule.inputs, schedule.outputs, program.report
+    else:
+        network, texts, report = own.files(graph, params, of)
+        last = network.layers[-1]
+        inputs = [(str(graph.inputs[0].name), "i8", network.source)]
+        outputs = [("results", f"i{last.bits}", last.size)]
+        files = {n: text.encode() for n, text in texts.items()}
+    made = Project(name, [], inputs, outputs, (), extras=files)
     object.__setattr__(made, "report", report)
     return made

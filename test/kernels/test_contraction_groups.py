@@ -11,7 +11,7 @@ import pytest
 from rlx.codegen.program import Program
 from rlx.kernels.matmul import emit as contraction
 from rlx.kernels.matmul import pack
-from rlx.kernels.matmul.dot import group_of
+from rlx.kernels.matmul.dot import group_of, takes_alike
 from rlx.kernels.matmul.emit import ContractionConfig
 from rlx.kernels.matmul.pack import PackConfig
 from rlx.kernels.matmul.tile import accumulate_type, tile_shape
@@ -158,22 +158,25 @@ def test_bits_do_not_depend_on_rows_or_cuts(dt: DType) -> None:
 
 
 @pytest.mark.parametrize(
-    "dt, extra, instruction",
+    "dt, machine, instruction",
     [
-        (bf16, "avx512bf16", "vdpbf16ps"),
-        (i8, "avx512vnni", "vpdpbusd"),
-        (u8, "avx512vnni", "vpdpbusd"),
+        (bf16, "x86-64-v4+avx512bf16", "vdpbf16ps"),
+        (i8, "x86-64-v4+avx512vnni", "vpdpbusd"),
+        (u8, "x86-64-v4+avx512vnni", "vpdpbusd"),
+        (i8, "aarch64+dotprod", "sdot"),
+        (u8, "aarch64+dotprod", "udot"),
     ],
     ids=str,
 )
-def test_the_tile_stays_in_registers(dt: DType, extra: str, instruction: str) -> None:
+def test_the_tile_stays_in_registers(dt: DType, machine: str, instruction: str) -> None:
     """The loop over K of the largest tile is dots on registers, and so is that of the first one of
     a panel, which has a row more where sign bits are flipped."""
-    features = preset(f"x86-64-v4+{extra}")
+    features = preset(machine)
     target = kernel_target(features)
     group, sums = group_of(target, dt, dt), accumulate_type(dt)
     shape = tile_shape(target, dt)
-    config = ContractionConfig(dt, dt, Program((sums,), (), (0,)), (), group)
+    own = takes_alike(target)
+    config = ContractionConfig(dt, dt, Program((sums,), (), (0,)), (), group, alike=own)
     kernel = contraction.emit("product", config, target)
     assert group > 1 and emit.compile_kernels([kernel], features).startswith(b"\x7fELF")
     blocks = re.split(r"^\.L\w+:", emit.to_assembly([kernel], features), flags=re.M)
@@ -182,7 +185,7 @@ def test_the_tile_stays_in_registers(dt: DType, extra: str, instruction: str) ->
     assert max(counts) == most
     for count in (most, shape.rows * shape.vectors):
         loop = blocks[counts.index(count)]
-        assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+", loop)
+        assert not re.search(r"mm\d+.*\(%rsp\)|\(%rsp\).*mm\d+|\bq\d+.*\[sp\b", loop)
 
 
 def test_groups_by_target() -> None:
@@ -192,6 +195,9 @@ def test_groups_by_target() -> None:
         ("x86-64-v4+avx512bf16", f32, bf16, 1),
         ("x86-64-v4+avx512vnni", i8, u8, 4),
         ("x86-64-v3", i8, i8, 1),
-        ("aarch64+dotprod", i8, i8, 1),
+        ("aarch64", i8, i8, 1),
+        ("aarch64+dotprod", u8, u8, 4),
+        ("aarch64+dotprod", i8, u8, 1),
+        ("aarch64+i8mm", i8, u8, 4),
     ):
         assert group_of(kernel_target(preset(name)), a, b) == group, name

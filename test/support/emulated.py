@@ -58,7 +58,12 @@ def _version(target: str) -> str:
 
 def device_name(target: str) -> str:
     """What emulates a target here."""
-    return f"QEMU {_version(target)} ({_qemu(target)} -cpu {EMULATED[target]})"
+    return f"QEMU {_version(target)} ({_qemu(target)} -cpu {_cpu(target)})"
+
+
+def _cpu(target: str) -> str:
+    """What QEMU is asked to emulate for a target."""
+    return EMULATED[f"cpu:{_arch(target)}"]
 
 
 def run_graph(
@@ -81,7 +86,7 @@ def run(
             np.ascontiguousarray(feeds[name]).tofile(given[-1])
         outputs = [path / f"out{n}" for n in range(len(artifact.outputs))]
         command = [
-            _qemu(target), "-cpu", cpu or EMULATED[target],  # which looks for no program on PATH
+            _qemu(target), "-cpu", cpu or _cpu(target),  # which looks for no program on PATH
             shutil.which(_runner(target)) or "", path / "model.rlx", *given, *outputs,
         ]  # fmt: skip
         done = subprocess.run(
@@ -97,7 +102,8 @@ def run(
 
 
 def _arch(target: str) -> str:
-    return target.partition(":")[2]
+    """The machine of a target, whatever instructions it may use beyond the first."""
+    return target.partition(":")[2].partition("+")[0]
 
 
 def _qemu(target: str) -> str:

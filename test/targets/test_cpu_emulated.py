@@ -12,6 +12,9 @@ import pytest
 
 import rlx
 from rlx.ir.interpreter import interpret
+from rlx.ops.matmul.quantized import matmul_integer
+from rlx.precision import check_precision, types_of
+from rlx.precision.rewrite import with_precision
 from support import emulated
 from support.conformance import ELSEWHERE, SETS, conforms, need
 from support.emulated import EMULATED
@@ -57,6 +60,46 @@ def test_an_artifact_carries_its_params(target: str) -> None:
     params = {name: given[name] for name in "wb"}
     (found,) = emulated.run_graph(g, target, given, params=params)
     np.testing.assert_allclose(found, interpret(g, given)[0], rtol=1e-5, atol=1e-7)
+
+
+@pytest.mark.parametrize("extra", ["dotprod", "i8mm"])
+def test_products_of_bytes_use_the_instructions_for_them(extra: str) -> None:
+    """Whole numbers of all kinds and ends, and packed weights of 4, 6 and 8 bits."""
+    need("cpu:aarch64")
+    rng = np.random.default_rng(0)
+    g, outs, feeds, params = rlx.Graph("products"), list[Any](), dict[str, Any](), dict[str, Any]()
+    for m, k, n in ((1, 32, 16), (9, 96, 33)):
+        for a in ("i8", "u8"):
+            for b in ("i8", "u8"):
+                name = f"{a}{b}{m}"
+                x, w = g.input(f"x{name}", [m, k], a), g.param(f"w{name}", [k, n], b)
+                feeds[f"x{name}"], params[f"w{name}"] = _bytes(rng, x), _bytes(rng, w)
+                outs.append(matmul_integer(x, w))
+    for scheme in ("q4_0", "q6_k", "q8_0"):
+        packed = rlx.quant.quantize(rng.standard_normal((33, 256)).astype(np.float32), scheme)
+        x, w = g.input(f"x{scheme}", [3, 256]), g.param(f"w{scheme}", packed.shape, "u8")
+        feeds[f"x{scheme}"] = rng.standard_normal((3, 256)).astype(np.float32)
+        params[f"w{scheme}"] = packed
+        outs.append(x.dequant_matmul(w, scheme=scheme))
+    g.set_outputs(outs)
+    artifact = rlx.compile_artifact(g, f"cpu:aarch64+{extra}", params=params, precision="q8")
+    found = emulated.run(artifact, "cpu:aarch64", feeds)
+    rounded, _ = with_precision(g, types_of(check_precision("q8"), frozenset()))
+    for a, b in zip(found, interpret(rounded, feeds, params), strict=True):
+        if a.dtype.kind == "i":
+            np.testing.assert_array_equal(a, b)
+        else:
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4 * np.abs(b).max())
+    with pytest.raises(AssertionError, match=extra):
+        emulated.run(artifact, "cpu:aarch64", feeds, cpu="cortex-a53")
+
+
+def _bytes(rng: np.random.Generator, v: rlx.Value) -> Any:
+    """Whole numbers of a value's type, with both ends."""
+    ends = np.iinfo(v.dtype.numpy)
+    made = rng.integers(ends.min, ends.max + 1, v.type.static_shape).astype(v.dtype.numpy)
+    made.reshape(-1)[:4] = (ends.min, ends.max) * 2
+    return made
 
 
 def test_code_for_more_than_a_machine_has_is_refused_there() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import ArtifactError, DeviceError, UnsupportedError
+from rlx.errors import ArtifactError, DeviceError, ShapeError, UnsupportedError
 from rlx.targets import PROJECTS, find_project, parse_target
 from rlx.tools import cli, opt
 from rlx.tools.opt.codes import USAGE
@@ -54,6 +54,29 @@ def test_a_project_is_the_same_by_all_ways(
     assert (tmp_path / "out").read_bytes() == made.files[file]
 
 
+def test_a_graph_of_floats_is_a_project(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    g = rlx.Graph("floats")
+    w = g.param("w", value=np.ones((12, 4), np.float32))
+    g.set_outputs([(g.input("x", ["n", 12]) @ w).relu()])
+    rlx.save(g, tmp_path / "floats.mlir")
+    words = ["compile", str(tmp_path / "floats.mlir"), "--target", "cortexm:m4", "--dim", "n=1"]
+    assert cli.main([*words, "-o", str(tmp_path / "two")]) == 0
+    made: Any = rlx.compile_artifact(g, "cortexm:m4", dims={"n": 1})
+    assert made.inputs == [("x", "f32", (1, 12))] and made.outputs == [("0", "f32", (1, 4))]
+    assert made.report in capsys.readouterr().err and "kernels.o" in made.files
+    made.save(tmp_path / "one")
+    for name, data in made.files.items():
+        assert (tmp_path / "two" / name).read_bytes() == data
+    rlx.save(g.bind({"n": 1}), tmp_path / "one.mlir")
+    flags = ["--emit=c", "--target=cortexm:m4", "-o", str(tmp_path / "out")]
+    assert opt.main([str(tmp_path / "one.mlir"), *flags]) == 0
+    assert (tmp_path / "out").read_bytes() == made.files["model.c"]
+    with pytest.raises(ShapeError, match="has dims without sizes: n"):
+        rlx.compile_artifact(g, "cortexm:m4")
+    with pytest.raises(UnsupportedError, match="fpga: matmul multiplies floats"):
+        rlx.compile_artifact(g, "fpga")
+
+
 def test_names() -> None:
     assert find_project("cpu") is find_project(3) is None
     for name in PROJECTS:
@@ -76,7 +99,7 @@ def test_what_a_project_is_not(
     (tmp_path / "taken").write_text("")
     with pytest.raises(ArtifactError, match=r"cannot write .*taken"):
         made.save(tmp_path / "taken")
-    with pytest.raises(UnsupportedError, match="are of integers, and have no precision 'f16'"):
+    with pytest.raises(UnsupportedError, match="have the types of the graph, and no precision"):
         rlx.compile_artifact(small, "cortexm:m4", precision="f16")
     with pytest.raises(DeviceError, match="no device of RLX runs 'cortexm'"):
         rlx.compile_artifact(small, ["cortexm:m4", "fpga"])

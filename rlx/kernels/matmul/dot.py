@@ -4,8 +4,8 @@ operand holds a group, and the sum goes to one lane of 32 bits.
 - "bf16": pairs of bf16 into f32 (vdpbf16ps). Subnormal operands count as 0, as do subnormal
   results, and the two products of a pair are added with roundings of the machine's own, each to
   nearest.
-- "i8": fours of 8-bit integers into i32 (vpdpbusd), one operand unsigned and one signed. Sums wrap
-  and never saturate.
+- "i8": fours of 8-bit integers into i32, one operand unsigned and one signed (vpdpbusd, usdot), or
+  both alike (sdot, udot). Sums wrap and never saturate.
 """
 
 from __future__ import annotations
@@ -13,18 +13,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rlx.codegen.builder import Kernel, KernelTarget
-from rlx.codegen.reg import Buffer, Reg, mlir_type
-from rlx.types import DType, bf16, f32, i8, i32, u8, u32
+from rlx.codegen.reg import INDEX, Buffer, Reg, mlir_type
+from rlx.types import DType, bf16, f32, i8, i32, i64, u8, u32
 
 __all__ = [
-    "bytes_less", "dot", "fours", "group_of", "joined", "paired", "parts", "store_words", "word",
-    "words",
+    "bytes_less", "dot", "dot_alike", "fours", "group_of", "joined", "paired", "parts",
+    "store_words", "takes_alike", "word", "words",
 ]  # fmt: skip
 
-_LANES = 16
+_LANES, _NEON = 16, 4
 _BF16 = "llvm.x86.avx512bf16.dpbf16ps.512"
 _ROUND = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 _I8 = "llvm.x86.avx512.vpdpbusd.512"
+_MIXED = "llvm.aarch64.neon.usdot.v4i32.v16i8"
+_SIGNED = "llvm.aarch64.neon.sdot.v4i32.v16i8"
+_UNSIGNED = "llvm.aarch64.neon.udot.v4i32.v16i8"
+_HAVE_DOTS = frozenset(["dotprod", "i8mm"])
 _PAIRS = {16: "llvm.x86.avx512.pmaddubs.w.512", 8: "llvm.x86.avx2.pmadd.ub.sw"}
 _JOIN = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 
@@ -32,6 +36,9 @@ _JOIN = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 def group_of(target: KernelTarget, a: DType, b: DType) -> int:
     """How many elements a group of two element types has on a target; 1 if there is no instruction
     for them."""
+    alike = a is b and takes_alike(target)
+    if a in (i8, u8) and b in (i8, u8) and (alike or "i8mm" in target.has):
+        return 4
     if target.vector_bytes != 4 * _LANES:
         return 1
     if a is bf16 and b is bf16 and "avx512bf16" in target.has:
@@ -39,6 +46,11 @@ def group_of(target: KernelTarget, a: DType, b: DType) -> int:
     if a in (i8, u8) and b in (i8, u8) and "avx512vnni" in target.has:
         return 4
     return 1
+
+
+def takes_alike(target: KernelTarget) -> bool:
+    """Whether there is an instruction for fours of bytes that are both signed, or both unsigned."""
+    return "dotprod" in target.has
 
 
 def words(k: Kernel, b: Buffer, at: Reg, lanes: int) -> Reg:
@@ -50,7 +62,15 @@ def words(k: Kernel, b: Buffer, at: Reg, lanes: int) -> Reg:
 
 def word(k: Kernel, b: Buffer, at: Reg) -> Reg:
     """One group, as a scalar."""
-    return k.extract(words(k, b, at, 1), 0)
+    if not _HAVE_DOTS & k.target.has:
+        return k.extract(words(k, b, at, 1), 0)
+    # A vector of four bytes is one of four halves to LLVM for AArch64, with moves between them.
+    kind = f"memref.extract_aligned_pointer_as_index {b.name} : {b.mlir} -> index"
+    address = k.op(kind, INDEX, 0) + at * b.dtype.bytes
+    where = k.cast(address, i64)
+    pointer = k.fresh()
+    k.line(f"{pointer} = llvm.inttoptr {where.name} : i64 to !llvm.ptr")
+    return k.op(f"llvm.load {pointer} {{alignment = 1 : i64}} : !llvm.ptr -> i32", u32, 0)
 
 
 def joined(k: Kernel, elements: Sequence[Reg], dt: DType) -> Reg:
@@ -114,9 +134,21 @@ def _kind(b: Buffer, lanes: int) -> str:
 def dot(k: Kernel, x: Reg, y: Reg, total: Reg) -> Reg:
     """``total`` plus the products of two operands, group by group; by the type of ``total``, f32
     for "bf16" and i32 for "i8". Of integers x is the unsigned one and y the signed one."""
-    elements, name = ("32xbf16", _BF16) if total.dtype.is_float else ("64xi8", _I8)
-    kind, wide = f"vector<{elements}>", mlir_type(u32, _LANES)
-    parts = [k.op(f"vector.bitcast {v.name} : {wide} to {kind}", u32, _LANES).name for v in (x, y)]
+    if total.dtype.is_float:
+        return _call(k, _BF16, x, y, total, "bf16")
+    return _call(k, _MIXED if "i8mm" in k.target.has else _I8, x, y, total, "i8")
+
+
+def dot_alike(k: Kernel, x: Reg, y: Reg, total: Reg, dt: DType) -> Reg:
+    """``dot`` of bytes that are both of the type ``dt``."""
+    return _call(k, _SIGNED if dt is i8 else _UNSIGNED, x, y, total, "i8")
+
+
+def _call(k: Kernel, name: str, x: Reg, y: Reg, total: Reg, element: str) -> Reg:
+    kind = f"vector<{total.lanes * (2 if element == 'bf16' else 4)}x{element}>"
+    parts = [
+        k.op(f"vector.bitcast {v.name} : {v.mlir} to {kind}", u32, total.lanes).name for v in (x, y)
+    ]
     args = ", ".join([total.name, *parts])
     return k.op(
         f'llvm.call_intrinsic "{name}"({args}) : ({total.mlir}, {kind}, {kind}) -> {total.mlir}',
@@ -129,8 +161,14 @@ def fours(k: Kernel, codes: Reg, x: Reg, total: Reg, bits: int) -> Reg:
     """``total`` plus the products of fours of codes, unsigned and of so many bits, and signed bytes
     of -127 to 127; exact on every target."""
     has, lanes = k.target.has, total.lanes
-    if "avx512vnni" in has and lanes == _LANES:
+    if ("avx512vnni" in has and lanes == _LANES) or ("i8mm" in has and lanes == _NEON):
         return dot(k, codes, x, total)
+    if takes_alike(k.target) and lanes == _NEON:
+        # Codes of 7 bits are signed bytes too; the eighth counts by itself.
+        if bits == 8:
+            ones = dot_alike(k, codes >> 7 & 0x01010101, x, k.const(0, total.dtype, lanes), i8)
+            codes, total = codes & 0x7F7F7F7F, total + (ones << 7)
+        return dot_alike(k, codes, x, total, i8)
     if ("avx512bw" in has and lanes == _LANES) or ("avx2" in has and lanes == _LANES // 2):
         if bits < 8:
             return total + _by_pairs(k, codes, x)

@@ -16,6 +16,7 @@ from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
 from rlx.codegen.program import Program
 from rlx.kernels.matmul import amx
+from rlx.kernels.matmul.dot import takes_alike
 from rlx.kernels.matmul.tile import (
     CACHE_LINE,
     STRIP_PANELS,
@@ -52,6 +53,7 @@ class ContractionConfig:
     adjacent rows: each block of a panel is transposed into scratch. ``rest``: there may be rows
     that fill no tile, which have tiles of their own; these are half of the code (``for_sizes``).
     ``long``: every block of K has sums of its own, which are added to those before, whatever M is.
+    ``alike``: the target multiplies groups of integers of one signedness.
     """
 
     a: DType
@@ -66,6 +68,7 @@ class ContractionConfig:
     narrow: bool = False
     rest: bool = True
     long: bool = False
+    alike: bool = False
 
     def __post_init__(self) -> None:
         if f64 in (self.a, self.b) and self.a is not self.b:
@@ -100,7 +103,8 @@ class ContractionConfig:
     @property
     def flips(self) -> bool:
         """Whether rows of A are read with their sign bits flipped (``TileOperands``)."""
-        return self.group > 1 and not self.amx and self.a.is_int and self.a is self.b
+        same = self.a.is_int and self.a is self.b
+        return self.group > 1 and not self.amx and same and not self.alike
 
     @property
     def rows(self) -> DType:
@@ -129,7 +133,7 @@ class ContractionConfig:
         rows = self.shape(target).rows
         rest = not self.amx and prefers(lambda: m % rows > 0, otherwise=True)
         long = k > LONG_DEPTH and not self.amx and self.accumulate.is_float
-        return replace(self, rest=rest, long=long)
+        return replace(self, rest=rest, long=long, alike=takes_alike(target))
 
     def tile_rows(self, shape: TileShape) -> int:
         """Rows that a task has a multiple of in scratch."""

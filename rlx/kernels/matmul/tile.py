@@ -18,7 +18,7 @@ from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.codegen.control import Body
 from rlx.codegen.reg import Buffer, Reg
-from rlx.kernels.matmul.dot import dot, word, words
+from rlx.kernels.matmul.dot import dot, dot_alike, word, words
 from rlx.types import DType, f32, f64, i32, i64, u8, u32, u64
 
 __all__ = [
@@ -289,6 +289,8 @@ def _element(k: Kernel, o: TileOperands, at: Reg | None, lanes: int) -> Reg:
 
 def _product(k: Kernel, o: TileOperands, x: Reg, y: Reg, total: Reg) -> Reg:
     """``total`` plus the product of an element or a group of A and one of B."""
+    if o.group > 1 and o.sums.is_int and o.a.dtype is o.b.dtype:
+        return dot_alike(k, x, y, total, o.b.dtype)
     if o.group > 1:
         return dot(k, y, x, total) if o.b.dtype is u8 else dot(k, x, y, total)
     return k.fma(x, y, total) if o.sums.is_float else total + x * y

@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 from rlx.base.frozen import frozen
+from rlx.targets.llvm.machine import Machine
 from rlx.targets.preset import find_preset
 
 __all__ = ["DEFAULT", "PRESETS", "Core", "preset"]
@@ -13,7 +14,10 @@ __all__ = ["DEFAULT", "PRESETS", "Core", "preset"]
 class Core:
     """A core: ``flags`` of compilers that take GCC's, and ``group``, how many elements of a row its
     products read at once. ``board`` is QEMU's name of a machine with it, whose flash and RAM begin
-    at ``flash`` and ``ram`` and have so many bytes; its SysTick counts ``hertz``."""
+    at ``flash`` and ``ram`` and have so many bytes; its SysTick counts ``hertz``.
+
+    ``machine`` is what LLVM is told of it, for kernels of floats: ``floats`` says that it has
+    instructions for f32, a multiply-add of one rounding among them."""
 
     name: str
     flags: tuple[str, ...]
@@ -24,6 +28,13 @@ class Core:
     flash_bytes: int
     ram: int
     ram_bytes: int
+    machine: Machine
+    floats: bool
+
+    @property
+    def vector_bytes(self) -> int:
+        """Of a register of Helium, or of one number."""
+        return 16 if self.group == 16 else 4
 
 
 def _core(
@@ -31,7 +42,20 @@ def _core(
     flash_bytes: int = 4 << 20, ram: int = 0x20000000, ram_bytes: int = 1 << 20,
 ) -> Core:  # fmt: skip
     words = ("-mthumb", *(f"-m{f}" for f in flags.split()))
-    return Core(name, words, group, board, hertz, flash, flash_bytes, ram, ram_bytes)
+    floats = "float-abi=hard" in flags
+    abi = "eabihf" if floats else "eabi"
+    triple = f"{_ARCHITECTURES[name]}-unknown-none-{abi}"
+    machine = Machine("arm", triple, f"cortex-{name}", reloc="static")
+    return Core(
+        name, words, group, board, hertz, flash, flash_bytes, ram, ram_bytes, machine, floats
+    )
+
+
+_ARCHITECTURES = {
+    "m0": "thumbv6m", "m3": "thumbv7m", "m4": "thumbv7em", "m7": "thumbv7em",
+    "m33": "thumbv8m.main", "m55": "thumbv8.1m.main",
+}  # fmt: skip
+"""As LLVM's triples spell them."""
 
 
 PRESETS = {

@@ -48,6 +48,7 @@ int main(void) {
     uint32_t before = *(volatile uint32_t *)0xe000e018;
     const void *results = model_run();
     ticks += (before - *(volatile uint32_t *)0xe000e018) & 0xffffff;
+    if (!results) return 5; /* a fault */
     if (move(0x05, out, results, MODEL_OUTPUT_BYTES) != 0) return 4;
     images++;
   }

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from rlx.ir.graph import Graph
 from rlx.targets.cortexm.features import Core
+from rlx.targets.cortexm.program import Program
+from rlx.targets.cortexm.program import header as float_header
+from rlx.targets.cortexm.program import source as float_source
 from rlx.targets.cortexm.source import header, plan, source, weight_bytes
 from rlx.targets.integer.network import Network
 from rlx.targets.integer.read import read_network
 
-__all__ = ["COMPILER", "EMULATOR", "LINK", "OPTIONS", "QEMU", "STAGES", "files", "project"]
+__all__ = [
+    "COMPILER", "EMULATOR", "LINK", "OPTIONS", "QEMU", "STAGES", "files", "float_project",
+    "project",
+]  # fmt: skip
 
 STAGES = {"c": "model.c"}
 
 COMPILER = "arm-none-eabi-gcc"
 EMULATOR = "qemu-system-arm"
-OPTIONS = ("-O2", "-std=c11", "-ffreestanding", "-fno-tree-loop-distribute-patterns", "-Wall")
+OPTIONS = ("-O2", "-std=c11", "-ffreestanding", "-fno-tree-loop-distribute-patterns",
+           "-ffunction-sections", "-Wall")  # fmt: skip
 LINK = ("-nostdlib", "-nostartfiles", "-Wl,--gc-sections", "-Wl,-T,link.ld")
 """``-ffreestanding``: a loop of memcpy must not become a call of it."""
 
@@ -42,12 +49,29 @@ def files(
 
 def project(network: Network, core: Core) -> dict[str, str]:
     """The files of a project by name."""
-    own = {f: (Path(__file__).parent / f).read_text("utf-8") for f in
-           ("kernels.h", "startup.c", "main.c")}  # fmt: skip
     return {
-        "model.h": header(network, core), "model.c": source(network, core), **own,
-        "link.ld": _link_script(core), "Makefile": _makefile(core),
+        "model.h": header(network, core), "model.c": source(network, core),
+        "kernels.h": _own("kernels.h"), **_board(core, ("model.o",)),
     }  # fmt: skip
+
+
+def float_project(program: Program, kernels: bytes) -> dict[str, bytes]:
+    """The files of a project of floats by name, whose kernels are an object."""
+    texts = {
+        "model.h": float_header(program), "model.c": float_source(program),
+        "floats.c": _own("floats.c"), **_board(program.core, ("model.o", "floats.o", "kernels.o")),
+    }  # fmt: skip
+    return {**{name: text.encode() for name, text in texts.items()}, "kernels.o": kernels}
+
+
+def _board(core: Core, model: Sequence[str]) -> dict[str, str]:
+    """The files for QEMU's board, of a model that is so many objects."""
+    own = {f: _own(f) for f in ("startup.c", "main.c")}
+    return {**own, "link.ld": _link_script(core), "Makefile": _makefile(core, model)}
+
+
+def _own(name: str) -> str:
+    return (Path(__file__).parent / name).read_text("utf-8")
 
 
 def _link_script(core: Core) -> str:
@@ -70,15 +94,16 @@ SECTIONS {{
 """
 
 
-def _makefile(core: Core) -> str:
+def _makefile(core: Core, model: Sequence[str]) -> str:
+    objects = " ".join((*model, "startup.o", "main.o"))
     return f"""\
 CC = {COMPILER}
 CFLAGS = {" ".join((*core.flags, *OPTIONS))}
 
-firmware.elf: model.o startup.o main.o link.ld
-	$(CC) $(CFLAGS) {" ".join(LINK)} model.o startup.o main.o -lgcc -o $@
+firmware.elf: {objects} link.ld
+	$(CC) $(CFLAGS) {" ".join(LINK)} {objects} -lgcc -o $@
 
-model.o: model.h kernels.h
+model.o: $(wildcard *.h)
 
 run: firmware.elf
 	{EMULATOR} -M {core.board} -kernel firmware.elf {" ".join(QEMU)}

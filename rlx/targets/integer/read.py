@@ -36,7 +36,7 @@ from rlx.targets.integer.network import (
     Size,
 )
 
-__all__ = ["read_network"]
+__all__ = ["is_network", "read_network"]
 
 Array = np.ndarray[Any, Any]
 
@@ -65,6 +65,12 @@ def read_network(
             f" {len(graph.inputs)} and {len(graph.outputs)}"
         )
     return _Reader(graph, params, weight_bits, multiplier_bits, who).run()
+
+
+def is_network(graph: Graph) -> bool:
+    """Whether a graph is meant as one of integers: it makes or multiplies codes."""
+    of_codes = (Quantize, QuantizeRows, ScaledMatMul, ScaledConv)
+    return any(isinstance(op, of_codes) for op in graph.nodes())
 
 
 def _image(v: Value, who: str) -> Size:

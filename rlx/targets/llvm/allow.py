@@ -62,7 +62,7 @@ _X86 = _words(
     x86.tdpbuud.internal
     """
 )
-_AARCH64 = frozenset(["aarch64.neon.sdot", "aarch64.neon.udot", "aarch64.neon.bfmmla"])
+_AARCH64 = _words("aarch64.neon.sdot aarch64.neon.udot aarch64.neon.usdot aarch64.neon.bfmmla")
 _NVPTX = _words(
     """
     nvvm.barrier0 nvvm.barrier.cta.sync.aligned.all nvvm.barrier.cta.sync.all
@@ -90,6 +90,7 @@ _INTRINSICS: dict[str, frozenset[str]] = {
     "aarch64": _GENERIC | _AARCH64,
     "riscv64": _GENERIC,
     "wasm32": _GENERIC,
+    "arm": _GENERIC,
     "nvptx64": _GENERIC | _NVPTX,
     "amdgcn": _GENERIC | _AMDGCN,
 }

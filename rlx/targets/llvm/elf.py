@@ -1,6 +1,7 @@
 """Relocatable ELF objects, as LLVM writes them: sections, symbols and relocations.
 
-64 bits, little-endian. Layouts: System V ABI (gABI), chapters 4 and 5.
+Little-endian, of 64 bits; those of 32 bits are read. Layouts: System V ABI (gABI), chapters 4
+and 5.
 """
 
 from __future__ import annotations
@@ -22,6 +23,11 @@ HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
 _RELOCATION = struct.Struct("<QQq")
+
+_HEADER_OF_32 = struct.Struct("<16sHHIIIIIHHHHHH")
+_SECTION_OF_32 = struct.Struct("<IIIIIIIIII")
+_SYMBOL_OF_32 = struct.Struct("<IIIBBH")
+_OF_32 = 1  # the class, byte 4 of a file
 
 WRITABLE, ALLOCATED, EXECUTABLE = 1, 2, 4
 """Of a section's flags."""
@@ -92,8 +98,10 @@ class Object:
     @classmethod
     def read(cls, data: bytes) -> Object:
         """An object from the bytes of its file."""
-        identity, _, machine, _, _, _, at, flags, *_, size, count, names = HEADER.unpack_from(data)
-        headers = [SECTION.unpack_from(data, at + size * n) for n in range(count)]
+        narrow = data[4] == _OF_32
+        head, row = (_HEADER_OF_32, _SECTION_OF_32) if narrow else (HEADER, SECTION)
+        identity, _, machine, _, _, _, at, flags, *_, size, count, names = head.unpack_from(data)
+        headers = [row.unpack_from(data, at + size * n) for n in range(count)]
         strings = headers[names][4]
         sections = tuple(
             Section(
@@ -103,10 +111,10 @@ class Object:
             )
             for name, kind, flags, _, start, length, link, info, align, _ in headers
         )  # fmt: skip
-        return cls(identity, machine, flags, sections, tuple(_symbols(sections)))
+        return cls(identity, machine, flags, sections, tuple(_symbols(sections, narrow)))
 
     def relocations(self) -> Iterator[Relocation]:
-        """The relocations of all sections."""
+        """The relocations of all sections, of an object of 64 bits."""
         for section in self.sections:
             if section.kind == SectionType.RELOCATIONS:
                 for offset, info, addend in _RELOCATION.iter_unpack(section.data):
@@ -114,12 +122,17 @@ class Object:
                     yield Relocation(section.info, offset, kind, symbol, addend)
 
 
-def _symbols(sections: tuple[Section, ...]) -> Iterator[Symbol]:
+def _symbols(sections: tuple[Section, ...], narrow: bool) -> Iterator[Symbol]:
     for section in sections:
         if section.kind == SectionType.SYMBOLS:
             strings = sections[section.link].data
-            for name, *rest in SYMBOL.iter_unpack(section.data):
-                yield Symbol(_text(strings, name), *rest)
+            if narrow:
+                for name, value, size, *rest in _SYMBOL_OF_32.iter_unpack(section.data):
+                    info, other, place = rest
+                    yield Symbol(_text(strings, name), info, other, place, value, size)
+            else:
+                for name, *rest in SYMBOL.iter_unpack(section.data):
+                    yield Symbol(_text(strings, name), *rest)
 
 
 def _text(data: bytes, at: int) -> str:

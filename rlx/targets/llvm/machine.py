@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -42,14 +43,18 @@ class Machine(NamedTuple):
     model: str = "small"
 
 
-def emit_object(text: str, machine: Machine, *, opt: int = 2) -> bytes:
+def emit_object(
+    text: str, machine: Machine, *, opt: int = 2, linked: Callable[[str], bool] | None = None
+) -> bytes:
     """A relocatable object from LLVM 22 text: position-independent, all of it within 2 GiB.
 
     ``opt`` is the level of the code generator, 0 to 3. Raises ToolchainError for text that the
-    allow-list or LLVM refuses, and if the object would need a symbol from outside.
+    allow-list or LLVM refuses, and if the object would need a symbol from outside, but for those
+    that ``linked`` says a linker adds.
     """
     obj = _emit(text, machine, opt, as_object=True)
     missing = undefined_symbols(obj) if obj.startswith(MAGIC) else []
+    missing = [name for name in missing if linked is None or not linked(name)]
     if missing:
         raise ToolchainError(
             f"LLVM made calls of {', '.join(missing)} for {machine.triple}, and an object of RLX "

@@ -61,7 +61,8 @@ def _transform(args: Namespace) -> int:
 
 
 def _project(args: Namespace) -> int:
-    """Print a file of the sources that a network of integers becomes."""
+    """Print a file of the sources that a graph becomes."""
+    from rlx.compiler.project import project_of
     from rlx.targets import find_project
     from rlx.text.files import decode
     from rlx.text.read import parse_graph
@@ -83,8 +84,8 @@ def _project(args: Namespace) -> int:
         raise UsageError(f"target {name} takes the graph as it is: give no passes")
     given = read_input(args.input)
     text = decode(given, args.input) if isinstance(given, bytes) else given
-    _, files, _ = own.files(parse_graph(text, args.input), {}, features)
-    write(files[own.STAGES[args.emit]].encode(), args.output)
+    made = project_of(parse_graph(text, args.input), {}, name, own, features)
+    write(made.files[own.STAGES[args.emit]], args.output)
     return DONE
 
 
