@@ -187,6 +187,34 @@ def test_an_epilogue_may_read_where_it_writes(case: Any, way: Way) -> None:
     np.testing.assert_allclose(found[:, :, 0], want, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("way", "isa"),
+    [("columns", "x86-64-v3"), ("channels", "x86-64-v4"), ("images", "x86-64-v3")],
+)
+def test_a_long_epilogue_is_a_function(way: Way, isa: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else its constants would leave too few registers for the sums."""
+    x, w = values((2, 5, 9, 9)), values((20, 5, 3, 3))
+    shape, node = shape_of(x.shape, w.shape, low=1)
+    bias, residual = values((len(w),)), values((2, len(w), *shape.out))
+    long = (*BIAS_RESIDUAL.steps, Step("mir.tanh", (4,), (f32,), f32))
+    calls: list[int] = []
+    emit = conv.emit
+
+    def counting(*args: Any) -> Any:
+        calls.append((made := emit(*args)).text.count("func.call"))
+        return made
+
+    monkeypatch.setattr(conv, "emit", counting)
+    want = node.reference(x, w) + bias[:, None, None] + residual[:, :, 0]
+    for steps, last, wanted in (BIAS_RESIDUAL.steps, 4, want), (long, 5, np.tanh(want)):
+        found = convolve(
+            x[:, :, None], w, shape, f32, features_of(isa), Program((f32,) * 3, steps, (last,)),
+            ("channel", "full"), (bias, residual), way=way, pieces=2,
+        )  # fmt: skip
+        np.testing.assert_allclose(found[:, :, 0], wanted, rtol=1e-4, atol=1e-5)
+    assert calls == [0, 1]
+
+
 def test_bits_depend_neither_on_the_cut_nor_on_the_layout() -> None:
     x, w = values((2, 5, 14, 14)), values((20, 5, 3, 3))
     shape, _ = shape_of(x.shape, w.shape)

@@ -286,6 +286,13 @@ class _Emitter:
 
     def finish(self, block: _Block, strip: Reg, count: Reg, c: Reg) -> None:
         """The results of a tile: ``count`` neighbours in each output channel of the block."""
+        given = strip, count, c, self.c_channel, block.channel, block.rows
+        self.epilogue.apart([self.strip, self.square], given, self.results)
+
+    def results(
+        self, strip: Reg, count: Reg, c: Reg, c_channel: Reg, channel: Reg, rows: Reg
+    ) -> None:
+        """The results of ``rows`` output channels from ``channel`` on, to ``c`` on."""
         k, lanes = self.k, self.lanes
         edges = range(0, self.strip_rows, lanes)
         left = [k.cast(count, i32) - s for s in edges]
@@ -299,17 +306,17 @@ class _Emitter:
                     k.store(x, self.square, n * self.strip_rows + s)
 
             def row(r: Reg, own: Reg, sums: Reg) -> list[Reg]:
-                channel = block.channel + first + r
+                one = channel + first + r
                 if masks is None:
-                    self.epilogue.stretch(count, self.square, sums, own, channel, lanes)
+                    self.epilogue.stretch(count, self.square, sums, own, one, lanes)
                 else:
-                    numbers = self.epilogue.numbers(channel)
+                    numbers = self.epilogue.numbers(one)
                     for s, mask in zip(edges, masks, strict=True):
                         total = k.load(self.square, sums + s, lanes)
                         self.epilogue.part(total, numbers, own + s, lanes, mask)
-                return [own + self.c_channel, sums + self.strip_rows]
+                return [own + c_channel, sums + self.strip_rows]
 
-            rows = k.minimum(block.rows - first, k.index(lanes))
-            k.loop(0, rows, 1, row, [c + first * self.c_channel, k.index(0)])
+            most = k.minimum(rows - first, k.index(lanes))
+            k.loop(0, most, 1, row, [c + first * c_channel, k.index(0)])
 
-        k.loop(0, (block.rows + (lanes - 1)) / lanes, 1, vector)
+        k.loop(0, (rows + (lanes - 1)) / lanes, 1, vector)

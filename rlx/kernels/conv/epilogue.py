@@ -6,15 +6,19 @@ of a "full" operand.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from rlx.codegen.builder import Kernel
+from rlx.codegen.probe import step_cost
 from rlx.codegen.program import Program
 from rlx.codegen.reg import Buffer, Reg
 from rlx.kernels.conv.plan import OperandKind
 from rlx.kernels.elementwise.emit import walk
 
 __all__ = ["ConvEpilogue"]
+
+SHORT = 6
+"""About the instructions of a program whose constants are few."""
 
 
 class ConvEpilogue:
@@ -24,6 +28,17 @@ class ConvEpilogue:
         self.k, self.program, self.kinds = k, program, kinds
         self.operands = [k.buffer(f"operand{i}", dt) for i, dt in enumerate(program.inputs[1:])]
         self.c = k.buffer("c", program.results[0])
+
+    def apart(
+        self, buffers: Sequence[Buffer], given: Sequence[Reg], body: Callable[..., None]
+    ) -> None:
+        """``body(*given)``, which ends sums that lie in ``buffers``. With a long program it is a
+        function: LLVM would have the program's constants in registers throughout the kernel, and
+        some of the sums of a tile in memory."""
+        if sum(map(step_cost, self.program.steps)) > SHORT:
+            self.k.outline("finish", [*buffers, *self.operands, self.c], given, body)
+        else:
+            body(*given)
 
     def numbers(self, channel: Reg) -> dict[int, Reg]:
         """The operands that are one number in an output channel."""

@@ -246,24 +246,35 @@ class _Emitter:
 
     def finish(self, panel: _Panel) -> None:
         """The epilogue of a panel: the stretch of each of its rows that is stored."""
+        t = panel.task
+        given = (
+            panel.begin, panel.end, t.c + panel.row0 * self.c_channel, t.channel + panel.row0,
+            panel.rows, self.pitch, self.valid, self.segment, self.c_channel,
+        )  # fmt: skip
+        self.epilogue.apart([self.strip], given, self.results)
+
+    def results(
+        self, begin: Reg, end: Reg, c: Reg, channel: Reg, rows: Reg, pitch: Reg, valid: Reg,
+        segment: Reg, c_channel: Reg,
+    ) -> None:  # fmt: skip
+        """The results of the columns [begin, end) of ``rows`` output channels from ``channel`` on,
+        whose images begin at ``c``."""
         k = self.k
 
-        def segment(s: Reg) -> None:
-            first = s * self.pitch
-            begin = k.select(first > panel.begin, first, panel.begin)
-            end = _least(k, first + self.valid, panel.end)
-            c = panel.task.c + panel.row0 * self.c_channel + s * self.segment + (begin - first)
-            sums = begin - panel.begin + self.tile.lanes
+        def stored(s: Reg) -> None:
+            first = s * pitch
+            start = k.select(first > begin, first, begin)
+            stop = _least(k, first + valid, end)
+            to = c + s * segment + (start - first)
+            sums = start - begin + self.tile.lanes
 
             def row(r: Reg) -> None:
-                channel = panel.task.channel + panel.row0 + r
-                at = sums + r * self.strip_row
-                own = c + r * self.c_channel
-                self.epilogue.stretch(end - begin, self.strip, at, own, channel, self.lanes)
+                at, own = sums + r * self.strip_row, to + r * c_channel
+                self.epilogue.stretch(stop - start, self.strip, at, own, channel + r, self.lanes)
 
-            k.when(end > begin, lambda: k.loop(0, panel.rows, 1, row) and None)
+            k.when(stop > start, lambda: k.loop(0, rows, 1, row) and None)
 
-        k.loop(panel.begin / self.pitch, (panel.end - 1) / self.pitch + 1, 1, segment)
+        k.loop(begin / pitch, (end - 1) / pitch + 1, 1, stored)
 
 
 def _least(k: Kernel, a: Reg | int, b: Reg | int) -> Reg:
