@@ -181,11 +181,14 @@ Those that its optimisers write for CPUs are below, held against ONNX Runtime no
 GroupQueryAttention, whose sequences may be of different lengths, is not among them, nor are the
 blocked layouts of ORT_ENABLE_ALL (com.microsoft.nchwc): save a model at ORT_ENABLE_EXTENDED. The
 weights of MatMulNBits and GatherBlockQuantized stay packed where the file has them in blocks of 32
-or a multiple of it, of 4 bits, or of 8 without zero points: they become blocks of 32 of
-[a scheme](quantization.md#ggmls-types), `q4_0` or `q8_0` where f16 holds all scales, else
-`q4_0_f32`, `q4_1_f32` or `q8_0_f32`, of 5, 6 and 9 bits an element. Others are decoded once, and
-held as floats. `accuracy_level` says nothing here: the precision `"q8"` of a session rounds rows to
-8 bits.
+or a multiple of it: they become blocks of 32 of [a scheme](quantization.md#ggmls-types), `q4_0` or
+`q8_0` where f16 holds all scales and there are no zero points, else `q2_1_f32`, `q4_0_f32`,
+`q4_1_f32`, `q8_0_f32` or `q8_1_f32`, of 4, 5, 6, 9 and 10 bits an element. So do matrices that
+DequantizeLinear (`block_size`) makes f32 of 8 bits, or of elements of 4 bits (INT4, UINT4), which
+initialisers alone may have. Others are decoded once, and held as floats. `python
+tools/onnx_few_bits.py` compares all combinations of bits, blocks, zero points and types that ONNX
+Runtime takes with what it gives. `accuracy_level` says nothing here: the precision `"q8"` of a
+session rounds rows to 8 bits.
 
 **Quantized models.** QuantizeLinear, DequantizeLinear, QLinearMatMul, QLinearConv, MatMulInteger
 and ConvInteger have rows, so that models quantized by ONNX Runtime's `quantize_dynamic` and

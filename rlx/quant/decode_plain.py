@@ -12,8 +12,26 @@ import numpy as np
 from rlx.quant.bits import E2M1, UE4M3, Array, e8m0, lookup, planes
 
 __all__ = [
-    "FP4", "IQ4_VALUES", "bf16", "f16", "f32", "iq4_nl", "mxfp4", "nvfp4", "q1_0", "q4_0", "q4_1",
-    "q5_0", "q5_1", "q8_0", "q8_k", "scale", "tq1_0", "tq2_0",
+    "FP4",
+    "IQ4_VALUES",
+    "bf16",
+    "f16",
+    "f32",
+    "iq4_nl",
+    "mxfp4",
+    "nvfp4",
+    "q1_0",
+    "q2_1",
+    "q4_0",
+    "q4_1",
+    "q5_0",
+    "q5_1",
+    "q8_0",
+    "q8_1",
+    "q8_k",
+    "scale",
+    "tq1_0",
+    "tq2_0",
 ]  # fmt: skip
 
 IQ4_VALUES = np.array(
@@ -54,6 +72,16 @@ def q4_0(b: Array) -> Array:
 def q4_1(b: Array) -> Array:
     """``d * q + m``."""
     return scale(b["d"]) * planes(b["qs"], 16, 4).astype(np.float32) + scale(b["m"])
+
+
+def q8_1(b: Array) -> Array:
+    """``d * q + m``, of unsigned bytes."""
+    return scale(b["d"]) * b["qs"].astype(np.float32) + scale(b["m"])
+
+
+def q2_1(b: Array) -> Array:
+    """``d * q + m``, in 2 bits."""
+    return scale(b["d"]) * planes(b["qs"], 8, 2).astype(np.float32) + scale(b["m"])
 
 
 def _five(b: Array) -> Array:

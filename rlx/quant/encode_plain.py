@@ -124,11 +124,12 @@ def q8_0(x: Array) -> Array:
 def wide(scheme: str, x: Array) -> Array:
     """Blocks with scales in f32: from the least element to the greatest where they have a least
     value, else the farthest element is the greatest code."""
-    if scheme == "q4_1_f32":
-        least = x.min(1, keepdims=True)
-        d = (x.max(1, keepdims=True) - least) / np.float32(15)
-        codes = np.minimum(np.rint((x - least) * inverse(d)), 15).astype(np.uint8)
-        return blocks(scheme, d=d[:, 0], m=least[:, 0], qs=from_planes(codes, 16, 4))
+    if scheme.endswith("_1_f32"):
+        bits = int(scheme[1])
+        most, least = np.float32(2**bits - 1), x.min(1, keepdims=True)
+        d = (x.max(1, keepdims=True) - least) / most
+        codes = np.minimum(np.rint((x - least) * inverse(d)), most).astype(np.uint8)
+        return blocks(scheme, d=d[:, 0], m=least[:, 0], qs=from_planes(codes, 4 * bits, bits))
     most = 7 if scheme == "q4_0_f32" else 127
     d = np.abs(x).max(1, keepdims=True) / np.float32(most)
     q = np.clip(np.rint(x * inverse(d)), -most, most).astype(np.int8)

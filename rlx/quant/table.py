@@ -66,9 +66,11 @@ _WIDE: dict[str, tuple[list[Any], str]] = {
     "q4_0_f32": ([("d", "<f4"), *_bytes(qs=16)], "q4_0"),
     "q4_1_f32": ([("d", "<f4"), ("m", "<f4"), *_bytes(qs=16)], "q4_1"),
     "q8_0_f32": ([("d", "<f4"), ("qs", "i1", 32)], "q8_0"),
+    "q8_1_f32": ([("d", "<f4"), ("m", "<f4"), *_bytes(qs=32)], "q8_1"),
+    "q2_1_f32": ([("d", "<f4"), ("m", "<f4"), *_bytes(qs=8)], "q2_1"),
 }
-"""Blocks of 32 as GGML has them, with scales and least values in f32, as those of ONNX's weights of
-few bits are; and the functions that decode and encode them."""
+"""Blocks of 32 as GGML has them, and such of 8 and 2 bits with a least value, with scales and least
+values in f32, as those of ONNX's weights of few bits are; and the functions that decode them."""
 
 _PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "int8_block": ("blocks", 32, ("q", "scale")),

@@ -44,7 +44,9 @@ def test_a_file_in_q4_0_takes_at_most_a_quarter_more_than_its_size(tmp_path: Pat
 
     rows = np.random.default_rng(0).standard_normal((64, 2048), np.float32)
     data = np.tile(quant.quantize(rows, "q4_0"), (64, 1))
-    tensors = {f"w{n}": gguf.Tensor("q4_0", (4096, 2048), data) for n in range(16)}
+    tensors = {f"w{n}": gguf.Tensor("q4_0", (4096, 2048), data) for n in range(8)}
+    # As large as all others: an embedding, whose pages go while it is packed.
+    tensors["w8"] = gguf.Tensor("q4_0", (32768, 2048), np.tile(data, (8, 1)))
     path = tmp_path / "model.gguf"
     gguf.write(path, tensors, {"general.architecture": "none"})
     done = subprocess.run(

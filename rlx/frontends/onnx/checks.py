@@ -16,6 +16,7 @@ from onnx.defs import OpSchema
 
 from rlx.errors import ModelError, UnsupportedError
 from rlx.frontends.onnx.edges import Edge
+from rlx.frontends.onnx.node import full_name
 from rlx.frontends.onnx.tensors import ELEM_TYPES, array_of, type_text
 from rlx.types import DTYPES, DType
 
@@ -104,6 +105,19 @@ def _text(data: bytes, name: str) -> str:
         return data.decode()
     except UnicodeDecodeError:
         raise ModelError(f"its attribute {name!r} is no text in UTF-8") from None
+
+
+_TAKE_4_BITS = ("Cast", "DequantizeLinear", "QuantizeLinear", "com.microsoft.GatherBlockQuantized")
+
+
+def check_narrow(proto: NodeProto, inputs: Sequence[Edge | None]) -> None:
+    """UnsupportedError for an input of 4 bits where the op type computes with whole bytes."""
+    at = next((i for i, e in enumerate(inputs) if e is not None and e.narrow), None)
+    if at is not None and full_name(proto) not in _TAKE_4_BITS:
+        raise UnsupportedError(
+            f"its input {proto.input[at]!r} has elements of 4 bits, which {', '.join(_TAKE_4_BITS)}"
+            " take here"
+        )
 
 
 def check(proto: NodeProto, schema: OpSchema, inputs: Sequence[Edge | None]) -> None:

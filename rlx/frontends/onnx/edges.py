@@ -49,10 +49,11 @@ class Edge:
     """A value under import. ``value`` is the node in the graph, made when it is first needed.
 
     ``known`` holds its elements where they are there without computing: an array, or one of dims
-    (of NumPy's dtype ``object``, for i64) if some are symbolic.
+    (of NumPy's dtype ``object``, for i64) if some are symbolic. ``narrow`` says that they have 4
+    bits, of which the type, i8 or u8, knows nothing.
     """
 
-    __slots__ = ("_make", "_value", "known", "type")
+    __slots__ = ("_make", "_value", "known", "narrow", "type")
 
     def __init__(
         self,
@@ -60,8 +61,10 @@ class Edge:
         value: Value | None = None,
         known: Array | None = None,
         make: Callable[[], Value] | None = None,
+        narrow: bool = False,
     ) -> None:
         self.type, self._value, self.known, self._make = type, value, known, make
+        self.narrow = narrow
 
     @staticmethod
     def of(value: Value) -> Edge:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from typing import Any
 
@@ -38,7 +39,7 @@ from rlx.frontends.onnx.scopes import (
     ordered,
     without_absent,
 )
-from rlx.frontends.onnx.tensors import array_of, dtype_of, tensor_type
+from rlx.frontends.onnx.tensors import FOUR_BITS, array_of, dtype_of, tensor_type
 from rlx.ir.attrs import literal
 from rlx.ir.given import check_known
 from rlx.ir.graph import Graph
@@ -120,11 +121,14 @@ class Importer:
         return {t.name: self._initialiser(t) for t in proto.initializer}
 
     def _initialiser(self, t: TensorProto) -> Edge:
-        array = array_of(t, self.folder, f"the initialiser {t.name!r}")
+        what, narrow = f"the initialiser {t.name!r}", t.data_type in FOUR_BITS
+        array = array_of(t, self.folder, what, narrow=narrow)
         edge = Edge.literal(array)
-        if not array.ndim:
-            return edge
-        return Edge(edge.type, known=array, make=lambda: self.graph.param(t.name, value=array))
+        if array.ndim:
+            make = partial(self.graph.param, t.name, value=array)
+            edge = Edge(edge.type, known=array, make=make)
+        edge.narrow = narrow
+        return edge
 
     def _output(self, v: ValueInfoProto, scope: Scope) -> Value:
         edge = scope.get(v.name)
@@ -194,6 +198,7 @@ class Importer:
         attributes = checks.attributes_of(proto, schema, self.folder)
         if schema is not None:
             checks.check(proto, schema, inputs)
+        checks.check_narrow(proto, inputs)
         node = Node(self, proto, version, inputs, attributes, context)
         folded = fold(node)
         if folded is not None:

@@ -13,9 +13,10 @@ import numpy as np
 from onnx import TensorProto, TypeProto, numpy_helper
 
 from rlx.errors import ModelError, ShapeError, UnsupportedError
-from rlx.types import DTYPES, DType, TensorType
+from rlx.quant.bits import nibbles
+from rlx.types import DTYPES, DType, TensorType, i8, u8
 
-__all__ = ["ELEM_TYPES", "array_of", "dtype_of", "tensor_type", "type_text"]
+__all__ = ["ELEM_TYPES", "FOUR_BITS", "array_of", "dtype_of", "tensor_type", "type_text"]
 
 Array = np.ndarray[Any, Any]
 
@@ -62,30 +63,47 @@ def tensor_type(t: TypeProto, what: str) -> TypeProto.Tensor:
     return t.tensor_type
 
 
-def array_of(t: TensorProto, folder: Path | None, what: str) -> Array:
+FOUR_BITS: dict[int, DType] = {TensorProto.INT4: i8, TensorProto.UINT4: u8}
+"""Element types of 4 bits, two to a byte, and what holds their elements here."""
+
+
+def array_of(t: TensorProto, folder: Path | None, what: str, *, narrow: bool = False) -> Array:
     """The elements of a tensor; ModelError for sizes that do not fit and files that do not lie in
-    ``folder``."""
-    dt, shape = dtype_of(t.data_type, what), tuple(t.dims)
+    ``folder``. With ``narrow``, those of 4 bits become bytes."""
+    four = FOUR_BITS.get(t.data_type) if narrow else None
+    dt, shape = four or dtype_of(t.data_type, what), tuple(t.dims)
     try:
         nbytes = TensorType.of(shape, dt).nbytes
     except ShapeError as e:
         raise ModelError(f"{what} has the dims {list(shape)}: {e.message}") from None
+    nbytes = nbytes if four is None else -(-nbytes // 2)
     if t.data_location == TensorProto.EXTERNAL:
-        return _external(t, folder, what, nbytes).view(dt.numpy).reshape(shape)
+        found = _external(t, folder, what, nbytes)
+        return found.view(dt.numpy).reshape(shape) if four is None else _bytes_of(found, t, four)
     if t.HasField("segment"):
         raise ModelError(f"{what} is a segment of a tensor; write it as a whole")
     if t.HasField("raw_data"):
         found, expected = len(t.raw_data), nbytes
     else:
         found = len(getattr(t, _FIELDS.get(t.data_type, "int32_data")))
-        expected = math.prod(shape)
+        expected = math.prod(shape) if four is None else nbytes
     if found != expected:
         unit = "bytes" if t.HasField("raw_data") else "elements"
         raise ModelError(
             f"{what} has the dims {list(shape)}, which take {expected} {unit} of {dt}, and holds"
             f" {found}; the file is damaged, export it again"
         )
+    if four is not None:
+        raw = t.raw_data if t.HasField("raw_data") else np.array(t.int32_data, np.int32)
+        packed = np.frombuffer(raw, np.uint8) if isinstance(raw, bytes) else raw.astype(np.uint8)
+        return _bytes_of(packed, t, four)
     return np.asarray(numpy_helper.to_array(t)).reshape(shape)
+
+
+def _bytes_of(packed: Array, t: TensorProto, dt: DType) -> Array:
+    """The elements of 4 bits of a tensor, the low ones of a byte first, a byte each."""
+    codes = nibbles(packed)[: math.prod(t.dims)].reshape(tuple(t.dims))
+    return codes if dt is u8 else (codes ^ 8).astype(np.int8) - np.int8(8)
 
 
 _FIELDS: dict[int, str] = {

@@ -421,6 +421,31 @@ class _Fives(Decoder):
                 yield joined
 
 
+class _FromLeast(Decoder):
+    """A scale, a least value, and codes of 8 bits, or of 2: the quarters of a block in the pairs of
+    bits of 8 bytes."""
+
+    has_least = True
+
+    def __init__(self, bits: int) -> None:
+        self.bits, self.even = bits, bits == 8
+
+    def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
+        return [(r.real("d"), -r.real("m"))]
+
+    def codes(self, r: Record, chunk: Reg) -> Codes:
+        return _numbers(r, self.words(r, chunk))
+
+    def words(self, r: Record, chunk: Reg) -> Codes:
+        if self.bits == 8:
+            for n in range(8):
+                yield lambda n=n: r.words("qs", n)
+            return
+        for low in range(0, 8, 2):
+            for n in range(2):
+                yield lambda n=n, low=low: r.words("qs", n) >> low & 0x03030303
+
+
 class _FiveK(_FourK):
     """As ``_FourK``, with the fifth bits apart: a byte has one of each sub-block."""
 
@@ -450,6 +475,8 @@ DECODERS: Mapping[str, Decoder] = {
     "q4_0_f32": _Nibbles(-8),
     "q4_1_f32": _Nibbles(0, least=True),
     "q8_0_f32": _Bytes(),
+    "q8_1_f32": _FromLeast(8),
+    "q2_1_f32": _FromLeast(2),
     "q4_k": _FourK(),
     "q5_k": _FiveK(),
     "q6_k": _SixK(),

@@ -1,6 +1,7 @@
 // Steps carried out on numbered memory.
 #pragma once
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <cstddef>
@@ -87,13 +88,28 @@ class Executor {
     return std::visit([this](const auto& op) { return run(op); }, step.op);
   }
 
+  // A launch in at most so many parts of its range, one after another, and `then` after each: their
+  // results are those of the whole.
+  template <class Then>
+  bool run_in_parts(const Launch& launch, int64_t parts, Then then) {
+    const int64_t range = launch.range(), each = range / parts + (range % parts != 0);
+    for (int64_t first = 0; first < range; first += each) {
+      if (!run(launch, first, std::min(each, range - first))) return false;
+      then();
+    }
+    return true;
+  }
+
  private:
-  bool run(const Launch& launch) {
+  bool run(const Launch& launch) { return run(launch, 0, launch.range()); }
+
+  bool run(const Launch& launch, int64_t first, int64_t range) {
     if (ends()) return false;
     for (size_t i = 0; i < launch.places.size(); ++i) frame_.buffers[i] = at(launch.places[i]);
-    const Task task{reinterpret_cast<Kernel>(launch.kernel), launch.range(), launch.grain(),
-                    static_cast<size_t>(launch.scratch_bytes()), frame_.buffers.data(),
-                    launch.sizes.data()};
+    Task task{reinterpret_cast<Kernel>(launch.kernel), range, launch.grain(),
+              static_cast<size_t>(launch.scratch_bytes()), frame_.buffers.data(),
+              launch.sizes.data()};
+    task.first = first;
     if (observed_) {
       observe(launch, task);
     } else {
@@ -115,7 +131,7 @@ class Executor {
     }
     if (traced) {
       Trace::instance().record(
-          {began, ended, launch.number, TraceKind::kLaunch, 0, launch.range()});
+          {began, ended, launch.number, TraceKind::kLaunch, 0, task.range});
     }
   }
 

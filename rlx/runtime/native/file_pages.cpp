@@ -2,6 +2,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cinttypes>
 #include <cstdio>
 #include <cstring>
@@ -27,6 +28,13 @@ FilePages::FilePages() {
   }
   std::fclose(list);
 #endif
+}
+
+bool FilePages::has(const void* data, size_t bytes) const {
+  const auto at = reinterpret_cast<uintptr_t>(data);
+  return std::any_of(files_.begin(), files_.end(), [&](const auto& file) {
+    return file.first <= at && bytes <= file.second - at && at < file.second;
+  });
 }
 
 void FilePages::release([[maybe_unused]] const void* data, [[maybe_unused]] size_t bytes) const {

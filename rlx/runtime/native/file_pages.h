@@ -15,6 +15,9 @@ class FilePages {
  public:
   FilePages();
 
+  // Whether all of [data, data + bytes) is of one file.
+  bool has(const void* data, size_t bytes) const;
+
   // Gives the whole pages of [data, data + bytes) back to the system, if they are a file's.
   void release(const void* data, size_t bytes) const;
 

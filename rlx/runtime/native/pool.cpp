@@ -51,7 +51,7 @@ bool run_range(const Task& task, int64_t begin, int64_t end) {
     scratch = thread_scratch(task.scratch);
     if (scratch == nullptr) return false;
   }
-  task.kernel(begin, end, task.buffers, task.sizes, scratch);
+  task.kernel(task.first + begin, task.first + end, task.buffers, task.sizes, scratch);
   return true;
 }
 

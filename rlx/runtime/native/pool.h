@@ -37,6 +37,7 @@ struct Task {
   void* const* buffers = nullptr;
   const int64_t* sizes = nullptr;
   uint32_t traced = 0;  // the number of the launch, if its chunks are to be traced
+  int64_t first = 0;    // the index that the range begins with
 };
 
 // Safe to use from any number of threads. A caller that finds the pool at work for another one runs

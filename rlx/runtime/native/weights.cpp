@@ -7,7 +7,6 @@
 #include <utility>
 
 #include "error.h"
-#include "file_pages.h"
 #include "memory.h"
 
 namespace rlx {
@@ -93,6 +92,28 @@ void Weights::make_writable() {
   packed_ = own_->data();
 }
 
+// Runs a step, whose params of mapped files lose their pages as it goes on.
+void Weights::run_step(Executor& executor, const PrologueStep& step, const FilePages& files) const {
+  // A part has at least so many bytes of params. Where each part reads all of them, as in a
+  // transpose, all pages are found again for each: so there are few parts.
+  constexpr int64_t kPart = int64_t{8} << 20, kMostParts = 8;
+  const auto* launch = std::get_if<Launch>(&step.step.op);
+  int64_t mapped = 0;
+  for (int64_t followed : step.follows) {
+    const int64_t bytes = prologue_.params[followed].bytes();
+    if (files.has(params_[followed].data, static_cast<size_t>(bytes))) mapped += bytes;
+  }
+  if (launch == nullptr || mapped <= kPart) {
+    executor.run(step.step);
+    return;
+  }
+  executor.run_in_parts(*launch, std::min(mapped / kPart, kMostParts), [&] {
+    for (int64_t followed : step.follows) {
+      files.release(params_[followed].data, prologue_.params[followed].bytes());
+    }
+  });
+}
+
 // Runs the prologue steps that are due, alone.
 void Weights::refresh(Watch* watch) {
   std::lock_guard<Gate> alone(gate_);
@@ -105,7 +126,8 @@ void Weights::refresh(Watch* watch) {
   frame_.record.code = frame_.record.site = 0;
   frame_.record.watch = watch;
   // A param of a mapped file is not needed again when it is packed. Its pages go at once: together
-  // they would take as much memory as what is packed from them.
+  // they would take as much memory as what is packed from them. Those of a large one go while it is
+  // packed, as each is read for a part of the range and would be read again if it were needed.
   const FilePages files;
   std::vector<size_t> readers(params_.size());
   for (size_t i = 0; i < prologue_.steps.size(); ++i) {
@@ -116,7 +138,7 @@ void Weights::refresh(Watch* watch) {
   for (size_t i = 0; i < prologue_.steps.size(); ++i) {
     if (!stale_steps_[i]) continue;
     const PrologueStep& step = prologue_.steps[i];
-    executor.run(step.step);
+    run_step(executor, step, files);
     if (watch != nullptr && watch->ended()) throw Interrupted();
     if (frame_.record.code != 0) throw Fault(frame_.record.code, frame_.record.site);
     stale_steps_[i] = false;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "executor.h"
+#include "file_pages.h"
 #include "gate.h"
 #include "mapping.h"
 #include "memory.h"
@@ -65,6 +66,7 @@ class Weights {
   };
 
   void refresh(Watch* watch);
+  void run_step(Executor& executor, const PrologueStep& step, const FilePages& files) const;
   void require_params() const;
   bool is_needed(size_t param) const;
   void make_writable();

@@ -7,7 +7,8 @@ one in packed blocks of ``rlx.quant``, which kernels read; else it is decoded by
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -17,6 +18,7 @@ from rlx.frontends.onnx.node import Node
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.matmul.contraction import MatMul
+from rlx.ops.movement.movement import axis_of
 from rlx.ops.quant.blocks import DequantizeBlocks
 from rlx.ops.quant.product import DequantMatMul
 from rlx.ops.sugar import concat
@@ -25,9 +27,63 @@ from rlx.quant.scheme import BlockScheme
 from rlx.quant.table import scheme_named
 from rlx.types import f32, u8
 
-__all__ = ["gather_of_blocks", "matmul_of_blocks"]
+__all__ = ["Codes", "gather_of_blocks", "matmul_of_blocks", "packed_param", "spread"]
 
 Array = np.ndarray[Any, Any]
+
+
+class Codes(NamedTuple):
+    """A weight ``[rows, size]`` as unsigned codes of so many bits, a byte each, with a scale for
+    each ``block`` of a row, and a zero point, which by default is the middle code."""
+
+    numbers: Array
+    bits: int
+    scales: Array
+    zeros: Array | None
+    block: int
+
+    def packed(self) -> tuple[Array, str]:
+        """The bytes of its blocks of 32, and their scheme."""
+        rows, size = self.numbers.shape
+        d = self._each(self.scales)
+        fields: dict[str, Array] = {"d": d}
+        fields["qs"] = from_planes(self.numbers.reshape(-1, 32), 4 * self.bits, self.bits)
+        if self.zeros is not None or self.bits == 2:
+            zeros = self.zeros
+            if zeros is None:
+                zeros = np.full_like(self.scales, 1 << (self.bits - 1))
+            name, fields["m"] = f"q{self.bits}_1_f32", -self._each(zeros) * d
+        else:
+            name = f"q{self.bits}_0" if np.array_equal(_half(d), d) else f"q{self.bits}_0_f32"
+            if self.bits == 8:
+                fields["qs"] = (fields["qs"] ^ 128).view(np.int8)
+        scheme = scheme_named(name)
+        assert isinstance(scheme, BlockScheme)
+        out = np.empty(len(d), scheme.fields)
+        for field, values in fields.items():
+            out[field] = values
+        return out.view(np.uint8).reshape(rows, size // 32 * scheme.bytes), name
+
+    def _each(self, values: Array) -> Array:
+        """The number of each block of 32, of those of the blocks."""
+        wide = np.repeat(values.astype(np.float32), self.block // 32, 1)
+        return wide[:, : self.numbers.shape[1] // 32].reshape(-1)
+
+
+def packed_param(
+    n: Node, name: str, arrays: tuple[Array | None, ...], codes: Callable[[], Codes]
+) -> tuple[Value, str]:
+    """A param of packed blocks and its scheme, for a weight that the file holds in some arrays,
+    once for all nodes that read it."""
+    kept, key = n.importer.packed_weights, tuple(map(id, arrays))
+    if key not in kept:
+        packed, scheme = codes().packed()
+        name, graph = f"{name}.{scheme}", n.importer.graph
+        taken = {str(v.name) for v in graph.params}
+        while name in taken:
+            name += "_"
+        kept[key] = graph.param(name, value=packed), scheme, [*arrays]
+    return kept[key][:2]
 
 
 class _Weight:
@@ -47,43 +103,16 @@ class _Weight:
         asked = given[2] is not None
         if codes is None or scales is None or (asked and zero is None):
             return None
-        if self.bits == 2 or self.block % 32 or self.size % 32 or (asked and self.bits == 8):
+        if self.block % 32 or self.size % 32:
             return None
-        kept = self.n.importer.packed_weights
-        key = id(codes), id(scales), id(zero)
-        if key not in kept:
-            packed, scheme = self._blocks(codes, scales, zero)
-            name = f"{self.n.proto.input[self._at[0]]}.{scheme}"
-            graph = self.n.importer.graph
-            taken = {str(v.name) for v in graph.params}
-            while name in taken:
-                name += "_"
-            kept[key] = graph.param(name, value=packed), scheme, [codes, scales, zero]
-        return kept[key][:2]
+        name, arrays = self.n.proto.input[self._at[0]], (codes, scales, zero)
+        return packed_param(self.n, name, arrays, lambda: self._numbers(codes, scales, zero))
 
-    def _blocks(self, codes: Array, scales: Array, zero: Array | None) -> tuple[Array, str]:
-        """The bytes of its blocks of 32, and their scheme."""
-        each = self.size // 32
-        d = np.repeat(scales.reshape(self.rows, self.blocks), self.block // 32, 1)[:, :each]
-        fields: dict[str, Array] = {"d": d.astype(np.float32).reshape(-1)}
-        if self.bits == 8:
-            raw = codes.reshape(self.rows, -1)[:, : self.size].reshape(-1, 32)
-            fields["qs"] = (raw ^ 128).view(np.int8)
-        else:
-            numbers = planes(codes.reshape(self.rows, -1), 1, 4)[:, : self.size]
-            fields["qs"] = from_planes(numbers.reshape(-1, 32), 16, 4)
-        name = "q4_0" if self.bits == 4 else "q8_0"
-        if zero is not None:
-            zeros = np.repeat(self._zeros(zero), self.block // 32, 1)[:, :each]
-            name, fields["m"] = "q4_1_f32", -zeros.reshape(-1) * fields["d"]
-        elif not np.array_equal(_half(fields["d"]), fields["d"]):
-            name += "_f32"
-        scheme = scheme_named(name)
-        assert isinstance(scheme, BlockScheme)
-        out = np.empty(self.rows * each, scheme.fields)
-        for field, values in fields.items():
-            out[field] = values
-        return out.view(np.uint8).reshape(self.rows, each * scheme.bytes), name
+    def _numbers(self, codes: Array, scales: Array, zero: Array | None) -> Codes:
+        """Its codes, scales and zero points apart."""
+        numbers = planes(codes.reshape(self.rows, -1), 1, self.bits)[:, : self.size]
+        zeros = None if zero is None else self._zeros(zero)
+        return Codes(numbers, self.bits, scales.reshape(self.rows, self.blocks), zeros, self.block)
 
     def _zeros(self, zero: Array) -> Array:
         """A zero point for each block, as f32."""
@@ -158,25 +187,49 @@ def matmul_of_blocks(n: Node) -> Value:
     return found if bias is None else found + bias
 
 
+def spread(v: Value, axis: int, block: int, size: int) -> Value:
+    """Scales or zero points of blocks of ``block`` places along an axis, one for each of ``size``
+    places."""
+    wide = v.reshape([*v.shape[: axis + 1], 1, *v.shape[axis + 1 :]])
+    wide = wide.expand([*v.shape[: axis + 1], block, *v.shape[axis + 1 :]])
+    count = v.type.static_shape[axis]
+    whole = wide.reshape([*v.shape[:axis], count * block, *v.shape[axis + 1 :]])
+    return whole.narrow(axis, 0, size)
+
+
 def gather_of_blocks(n: Node) -> Value:
-    """Rows of a weight ``[rows, bytes]`` of few bits."""
+    """Some places along an axis of a weight of few bits: of elements of 4 bits, or of such that
+    share bytes along the last axis."""
     codes, scales, bits = n.edge(0), n.edge(2), int(n.attr("bits", 4))
-    block, quantized = int(n.attr("block_size", 128)), int(n.attr("quantize_axis", 1))
-    plain = n.attr("gather_axis", 0) == 0 and codes.type.rank == 2 and quantized in (1, -1)
-    if not plain or codes.dtype is not u8 or bits not in (2, 4, 8) or block < 16:
+    block, rank = int(n.attr("block_size", 128)), codes.type.rank
+    axis = axis_of(int(n.attr("quantize_axis", 1)), rank, "quantize_axis")
+    along = axis_of(int(n.attr("gather_axis", 0)), rank, "gather_axis")
+    if not codes.narrow and (along != 0 or axis != rank - 1 or codes.dtype is not u8):
         raise UnsupportedError(
-            f"it gathers along axis {n.attr('gather_axis', 0)} of {codes.type}, with {bits} bits"
-            f" and scales along axis {quantized}; rows of a weight of u8 with two axes, of 2, 4 or"
-            " 8 bits in blocks of 16 and more along the second, are there"
+            f"it gathers along axis {along} of {codes.type}, with scales along axis {axis}; of"
+            " elements that share bytes of u8, rows with scales along the last axis are there"
         )
-    rows, size = (int(d) for d in codes.type.static_shape)
-    weight = _Weight(n, 0, 2, 3, (bits, rows, size * 8 // bits, block))
-    if scales.type.size != rows * weight.blocks:
+    if bits not in (2, 4, 8) or block < 16:
+        raise _refused(bits, block)
+    each = 1 if codes.narrow else 8 // bits
+    sizes = [*codes.type.static_shape[:-1], codes.type.static_shape[-1] * each]
+    wanted = [-(-size // block) if i == axis else size for i, size in enumerate(sizes)]
+    if list(scales.shape) != wanted:
         raise ShapeError(
-            f"its weight {codes.type} and scales {scales.type} do not fit; expected"
-            f" {rows * weight.blocks} scales"
+            f"its weight {codes.type} and scales {scales.type} do not fit; expected scales of the"
+            f" shape {wanted}"
         )
-    packed = weight.packed()
-    if packed is None:
-        return Gather.build(weight.decoded(), n[1], 0)
-    return Gather.build(DequantizeBlocks.build(*packed), n[1], 0).cast(scales.dtype)
+    if rank == 2 and not codes.narrow:
+        packed = _Weight(n, 0, 2, 3, (bits, *sizes, block)).packed()
+        if packed is not None:
+            return Gather.build(DequantizeBlocks.build(*packed), n[1], 0).cast(scales.dtype)
+    wide, zero, scale = n[0], n.optional(3), n[2]
+    if not codes.narrow:
+        wide = _unpacked(wide, bits, sizes[-1])
+        zero = None if zero is None else _unpacked(zero, bits, wanted[-1])
+        zero = scalar(2.0 ** (bits - 1), scale) if zero is None else zero
+    wide = wide.cast(scale.dtype)
+    if zero is not None:
+        zero = zero.cast(scale.dtype)
+        wide = wide - (spread(zero, axis, block, sizes[axis]) if zero.rank else zero)
+    return Gather.build(wide * spread(scale, axis, block, sizes[axis]), n[1], along)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.node import Node, Rows
-from rlx.frontends.onnx.tensors import dtype_of
+from rlx.frontends.onnx.rows.few_bits import Codes, packed_param, spread
+from rlx.frontends.onnx.tensors import FOUR_BITS, dtype_of
 from rlx.ir.value import Value
 from rlx.ops.matmul.quantized import matmul_integer
 from rlx.ops.movement.movement import axis_of
 from rlx.ops.quant.affine import CODES, Dequantize, Quantize
 from rlx.ops.quant.affine import rounded as whole
-from rlx.types import DType, f32, i32, u8
+from rlx.ops.quant.blocks import DequantizeBlocks
+from rlx.types import DType, f32, i8, i32, u8
 
 __all__ = ["ROWS", "rounded"]
 
@@ -27,10 +31,7 @@ def _spread(n: Node, v: Value, x: Value) -> Value:
     size, count = x.type.static_shape[axis], v.type.static_shape[axis]
     if v.rank != x.rank or block * count < size or block * (count - 1) >= size:
         raise ShapeError(f"{v.type} has no scale for each block of {block} of {x.type}")
-    wide = v.reshape([*v.shape[: axis + 1], 1, *v.shape[axis + 1 :]])
-    wide = wide.expand([*v.shape[: axis + 1], block, *v.shape[axis + 1 :]])
-    whole = wide.reshape([*v.shape[:axis], count * block, *v.shape[axis + 1 :]])
-    return whole.narrow(axis, 0, size)
+    return spread(v, axis, block, size)
 
 
 def rounded(x: Value, zero: Value | None, to: DType) -> Value:
@@ -54,6 +55,8 @@ def quantize(n: Node) -> Value:
     n.ignore("precision")  # what is computed in is f32
     saturate = bool(n.attr("saturate", 1))
     said = n.attr("output_dtype", 0)
+    if said in FOUR_BITS or (zero is not None and n.edge(2).narrow):
+        return _in_4_bits(n, FOUR_BITS[said] if said in FOUR_BITS else n.edge(2).dtype)
     to = zero.dtype if zero is not None else dtype_of(said, "its result") if said else u8
     axis, zero = _axis(n, scale, x), n.zero_point(2)
     if axis is not None and to in CODES:
@@ -65,9 +68,54 @@ def quantize(n: Node) -> Value:
     return rounded(wide, None if zero is None else _spread(n, zero, x), to)
 
 
+def _in_4_bits(n: Node, to: DType) -> Value:
+    """Whole numbers of 4 bits, in bytes."""
+    x, scale, zero = n[0], n[1], n.optional(2)
+    zero = None if zero is None else _spread(n, zero, x)
+    codes = rounded(x.cast(f32) / _spread(n, scale, x).cast(f32), zero, to)
+    low, high = (-8, 7) if to is i8 else (0, 15)
+    return codes.maximum(low).minimum(high)
+
+
+def _packed(n: Node) -> Value | None:
+    """A matrix in blocks of the first or the last axis as packed blocks, which products read; None
+    if a part of it is computed, or no scheme has such blocks."""
+    edges = [n.optional_edge(i) for i in range(3)]
+    w, scales, zeros = (None if e is None else e.known for e in edges)
+    block, axis = n.attr("block_size", 0), n.attr("axis", 1)
+    if w is None or scales is None or (edges[2] is not None and zeros is None):
+        return None
+    plain = w.dtype in (np.int8, np.uint8) and scales.dtype == np.float32
+    if not block or block % 32 or w.ndim != 2 or scales.ndim != 2 or not plain:
+        return None
+    turned = axis in (0, -2)
+    codes, scale = (w.T, scales.T) if turned else (w, scales)
+    zero = zeros.T if turned and zeros is not None else zeros
+    size = codes.shape[1]
+    if not size or size % 32 or scale.shape != (len(codes), -(-size // block)):
+        return None
+    bits = 4 if n.edge(0).narrow else 8
+    middle = 1 << (bits - 1)
+    signed = w.dtype == np.int8
+
+    def apart() -> Codes:
+        wide = codes.astype(np.int16) + middle * signed
+        points = None if zero is None else zero.astype(np.float32) + middle * signed
+        if zero is None and not signed:
+            points = np.zeros_like(scale)
+        return Codes(wide.astype(np.uint8), bits, scale, points, block)
+
+    packed, scheme = packed_param(n, n.proto.input[0], (w, scales, zeros), apart)
+    found = DequantizeBlocks.build(packed, scheme)
+    return found.T if turned else found
+
+
 def dequantize(n: Node) -> Value:
-    x, scale, zero = n[0], n[1], n.zero_point(2)
     said = n.attr("output_dtype", 0)
+    packed = None if said else _packed(n)
+    if packed is not None:
+        return packed
+    x, scale, zero = n[0], n[1], n.zero_point(2)
     to = dtype_of(said, "its result") if said else scale.dtype
     axis = _axis(n, scale, x)
     if axis is not None and x.dtype in (*CODES, i32):
