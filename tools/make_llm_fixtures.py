@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "test"))
 
 from support.minilm import smollm_file  # noqa: E402
-from support.tiny_llm import CONFIGS, PROMPT, config, weights, write_model  # noqa: E402
+from support.tiny_llm import CONFIGS, KEPT, PROMPT, config, write_model  # noqa: E402
 
 GREEDY = 64
 COLUMNS = 61
@@ -31,40 +31,43 @@ COLUMNS = 61
 
 def main() -> None:
     """All families, in f32."""
-    import torch
-    from transformers import AutoConfig, AutoModelForCausalLM
-
     arrays: dict[str, Any] = {}
     shapes: dict[str, Any] = {}
     for name in CONFIGS:
-        whole = config(name)
-        kind = AutoConfig.for_model(**whole)
-        model = AutoModelForCausalLM.from_config(kind, attn_implementation="eager").float()
         with tempfile.TemporaryDirectory() as folder:
-            model.save_pretrained(folder)
-            saved = json.loads((Path(folder) / "config.json").read_text(encoding="utf-8"))
-            from safetensors.numpy import load_file
-
-            stored = load_file(Path(folder) / "model.safetensors")
-            shapes[name] = {
-                "config": saved, "shapes": {n: list(a.shape) for n, a in sorted(stored.items())},
-            }  # fmt: skip
-            write_model(Path(folder), saved, shapes[name]["shapes"])
-            model = AutoModelForCausalLM.from_pretrained(
-                folder, attn_implementation="eager", dtype=torch.float32
-            ).eval()
-        with torch.no_grad():
-            ids = torch.tensor([PROMPT])
-            logits = model(ids).logits[0].numpy()
-            for _ in range(GREEDY):
-                ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], 1)
-        arrays[f"{name}.logits"] = logits.astype(np.float32)
-        arrays[f"{name}.greedy"] = ids[0, len(PROMPT) :].numpy().astype(np.int32)
-        print(name, len(weights(shapes[name]["shapes"])), float(logits.std()))
+            shapes[name], logits, greedy = judged(config(name), Path(folder), GREEDY)
+        arrays[f"{name}.logits"] = logits[KEPT]
+        arrays[f"{name}.greedy"] = greedy
+        print(name, len(shapes[name]["shapes"]), float(logits.std()))
     folder = ROOT / "test" / "llm" / "fixtures"
     np.savez_compressed(folder / "logits.npz", **arrays)
     (folder / "shapes.json").write_text(json.dumps(shapes, indent=None) + "\n", encoding="utf-8")
     np.savez_compressed(folder / "smollm2.npz", **smollm())
+
+
+def judged(whole: dict[str, Any], folder: Path, count: int) -> tuple[dict[str, Any], Any, Any]:
+    """A model of a configuration in a folder, and what transformers makes of it: its configuration
+    and shapes as they are saved, the logits of the prompt, and so many of the likeliest tokens."""
+    import torch
+    from safetensors.numpy import load_file
+    from transformers import AutoConfig, AutoModelForCausalLM, logging
+
+    logging.set_verbosity_error()
+    given: Any = {"attn_implementation": "eager"}
+    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**whole), **given).float()
+    model.save_pretrained(folder)
+    saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    stored = load_file(folder / "model.safetensors")
+    made = {"config": saved, "shapes": {n: list(a.shape) for n, a in sorted(stored.items())}}
+    write_model(folder, saved, made["shapes"])
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **given).eval()
+    with torch.no_grad():
+        ids = torch.tensor([PROMPT])
+        logits = model(ids).logits[0].numpy()
+        for _ in range(count):
+            ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], 1)
+    greedy = ids[0, len(PROMPT) :].numpy().astype(np.int32)
+    return made, logits.astype(np.float32), greedy
 
 
 def smollm() -> dict[str, Any]:

@@ -25,7 +25,9 @@ from rlx.ir.dim import Dim
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
 from rlx.llm.config import ModelConfig
+from rlx.llm.experts import FeedForward
 from rlx.llm.graph_weights import GraphWeights
+from rlx.llm.latent import latent_rows, values_of
 from rlx.llm.lora import Stack
 from rlx.llm.share import Share
 from rlx.types import DType, f32
@@ -112,7 +114,7 @@ def _head(
     return StepGraph(made.graph, made.params, ())
 
 
-class _Layers(GraphWeights):
+class _Layers(FeedForward):
     def __init__(
         self,
         config: ModelConfig,
@@ -144,7 +146,9 @@ class _Layers(GraphWeights):
         """All layers, and the last norm."""
         c = self.config
         self.slots = self._slots()
-        self.rotary = {False: self._tables("rope", local=False)}
+        self.rotary: dict[bool, tuple[Value, Value]] = {}
+        if any(c.turned):
+            self.rotary[False] = self._tables("rope", local=False)
         if c.local is not None:
             self.rotary[True] = self._tables("rope.local", local=True)
         x = self.embedding()
@@ -158,10 +162,15 @@ class _Layers(GraphWeights):
 
     def norm(self, x: Value, name: str, size: int = 0) -> Value:
         """The family's norm over the last axis."""
-        c = self.config
+        c, size = self.config, size or self.config.hidden
         if c.family.norm == "plain":
             return x.layer_norm(eps=c.eps)
-        return x.rms_norm(self.vector(f"{name}.weight", size or c.hidden), eps=c.eps)
+        weight = self.vector(f"{name}.weight", size)
+        if c.family.norm == "rms":
+            return x.rms_norm(weight, eps=c.eps)
+        bias = f"{name}.bias"
+        return x.layer_norm(weight, self.vector(bias, size) if bias in self.weights else None,
+                            eps=c.eps)  # fmt: skip
 
     # -- parts -----------------------------------------------------------------------------
 
@@ -193,24 +202,58 @@ class _Layers(GraphWeights):
         w, scheme = self.matrix("token_embd.weight", (c.vocab, c.hidden))
         x = w.gather(self.ids)
         x = x.cast(to=f32) if scheme is None else x.dequantize_blocks(scheme)
+        if c.family.learned:
+            w, scheme = self.matrix("position_embd.weight", (c.context, c.hidden))
+            at = w.gather(self.positions.maximum(0))
+            x = x + (at.cast(to=f32) if scheme is None else at.dequantize_blocks(scheme))
         return x if c.embedding_scale == 1.0 else x * c.embedding_scale
 
     def layer(self, i: int, x: Value) -> Value:
-        """Attention and the feed-forward network, each with its norms and its residual."""
+        """Attention and the feed-forward network, each with its norms and its residual; in some
+        families both take the rows that come in."""
         c, name = self.config, f"blk.{i}"
-        for block, before, after in (
-            (self.attention, "attn_norm", "post_attention_norm"),
-            (self.feed_forward, "ffn_norm", "post_ffw_norm"),
-        ):
-            y = self.norm(x, f"{name}.{before}") if c.family.before else x
-            y = block(i, y)
-            if c.family.after:
-                y = self.norm(y, f"{name}.{after}")
-            x = x + (y if c.residual_scale == 1.0 else y * c.residual_scale)
-        return x
+        before, second = c.family.before, f"{name}.ffn_norm"
+        y = self.norm(x, f"{name}.attn_norm") if before else x
+        added = self.added(self.attention(i, y), f"{name}.post_attention_norm")
+        if not c.parallel:
+            x = x + added
+            y = self.norm(x, second) if before else x
+        elif f"{second}.weight" in self.weights:
+            y = self.norm(x, second)
+        network = self.added(self.feed_forward(i, y), f"{name}.post_ffw_norm")
+        return x + added + network if c.parallel else x + network
+
+    def added(self, y: Value, name: str) -> Value:
+        """What a block adds to the rows."""
+        c = self.config
+        y = self.norm(y, name) if c.family.after else y
+        return y if c.residual_scale == 1.0 else y * c.residual_scale
 
     def attention(self, i: int, x: Value) -> Value:
         """Keys and values of the rows go into the cache, over which they attend."""
+        c, name, share, window = self.config, f"blk.{i}", self.share, self.config.windows[i]
+        if c.latent is None:
+            q, k, v = self.rows_of(i, x)
+        else:
+            q, k, v = latent_rows(self, c, share, name, x, self.rotary[False])
+        keys, values = (
+            cache.scatter(self.slots, y.cast(to=self.cache.dtype), mode="fill")
+            for cache, y in zip(self.caches[i], (k, v), strict=True)
+        )
+        self.written += [keys, values]
+        y = q.paged_attention(
+            keys, values, self.table, self.sequence, self.positions, num_heads=len(share.heads),
+            kv_heads=len(share.kv_heads), page_size=self.cache.page_size, scale=c.attention_scale,
+            window=window, softcap=c.attention_softcap,
+        )  # fmt: skip
+        d = c.value_dim
+        return self.linear(
+            values_of(c, y, len(share.heads)), f"{name}.attn_output", (c.hidden, c.heads * d),
+            columns=_times(share.heads, d), total=share.total,
+        )  # fmt: skip
+
+    def rows_of(self, i: int, x: Value) -> tuple[Value, Value, Value]:
+        """Queries, keys and values of the rows, ``[rows, heads * head_dim]``."""
         c, name, d, share = self.config, f"blk.{i}", self.config.head_dim, self.share
         every = {"q": c.heads, "k": c.kv_heads, "v": c.kv_heads}
         own = {"q": share.heads, "k": share.kv_heads, "v": share.kv_heads}
@@ -224,32 +267,39 @@ class _Layers(GraphWeights):
         )  # fmt: skip
         if c.clip:
             q, k, v = (y.clip(-c.clip, c.clip) for y in (q, k, v))
-        if c.family.qk_norm:
-            q = self.head_norm(q, f"{name}.attn_q_norm", c.heads, share.heads)
-            k = self.head_norm(k, f"{name}.attn_k_norm", c.kv_heads, share.kv_heads, share.copies)
-        window = c.windows[i]
-        rotary = c.local if window and c.local is not None else c.rotary
-        tables = self.rotary[rotary is c.local and c.local is not None]
-        q, k = (y.rope(*tables, d, rotary.dim) for y in (q, k))
-        keys, values = (
-            cache.scatter(self.slots, y.cast(to=self.cache.dtype), mode="fill")
-            for cache, y in zip(self.caches[i], (k, v), strict=True)
+        steps = [self.normed, self.rotated]
+        for step in reversed(steps) if c.family.qk_late else steps:
+            q, k = step(i, q, k)
+        return q, k, v
+
+    def normed(self, i: int, q: Value, k: Value) -> tuple[Value, Value]:
+        """Queries and keys with their norms."""
+        c, share, name = self.config, self.share, f"blk.{i}"
+        found = f"{name}.attn_q_norm.weight" in self.weights
+        if not c.family.qk_norm or (c.family.qk_optional and not found):
+            return q, k
+        return (
+            self.head_norm(q, f"{name}.attn_q_norm", c.heads, share.heads),
+            self.head_norm(k, f"{name}.attn_k_norm", c.kv_heads, share.kv_heads, share.copies),
         )
-        self.written += [keys, values]
-        y = q.paged_attention(
-            keys, values, self.table, self.sequence, self.positions, num_heads=len(share.heads),
-            kv_heads=len(share.kv_heads), page_size=self.cache.page_size, scale=c.attention_scale,
-            window=window, softcap=c.attention_softcap,
-        )  # fmt: skip
-        return self.linear(
-            y, f"{name}.attn_output", (c.hidden, c.heads * d), columns=_times(share.heads, d),
-            total=share.total,
-        )  # fmt: skip
+
+    def rotated(self, i: int, q: Value, k: Value) -> tuple[Value, Value]:
+        """Queries and keys with their positions."""
+        c, d = self.config, self.config.head_dim
+        if not c.turned[i]:
+            return q, k
+        local = bool(c.windows[i]) and c.local is not None
+        dim = (c.local if local and c.local is not None else c.rotary).dim
+        q, k = (y.rope(*self.rotary[local], d, dim) for y in (q, k))
+        return q, k
 
     def head_norm(self, x: Value, name: str, every: int, own: range, copies: int = 1) -> Value:
-        """The norm of queries or keys, head by head or of all heads together, which so many ranks
+        """The norm of queries or keys, head by head, or of all heads together, which so many ranks
         have alike."""
         c, d, (rows, size) = self.config, self.config.head_dim, x.shape
+        if c.family.qk_norm == "heads":
+            y = x.reshape([rows, len(own), d]).layer_norm(eps=c.eps).reshape([rows, size])
+            return y * self.vector(f"{name}.weight", every * d, _times(own, d))
         if c.family.qk_norm == "head":
             return self.norm(x.reshape([rows, len(own), d]), name, d).reshape([rows, size])
         if len(own) == every:
@@ -257,52 +307,6 @@ class _Layers(GraphWeights):
         squares = self.share.total((x * x).sum(axes=-1, keep_dim=True))
         x = x * (squares * (1 / (copies * every * d)) + c.eps).rsqrt()
         return x * self.vector(f"{name}.weight", every * d, _times(own, d))
-
-    def feed_forward(self, i: int, x: Value) -> Value:
-        """The gated network of a layer."""
-        c, name = self.config, f"blk.{i}"
-        if c.experts:
-            return self.experts(name, x)
-        share, shape = self.share, (c.inner, c.hidden)
-        gate, up = (
-            self.linear(x, f"{name}.ffn_{n}", shape, rows=share.inner) for n in ("gate", "up")
-        )
-        return self.linear(
-            self.activated(gate) * up, f"{name}.ffn_down", (c.hidden, c.inner), columns=share.inner,
-            total=share.total,
-        )  # fmt: skip
-
-    def experts(self, name: str, x: Value) -> Value:
-        """The networks that a router chooses for each row, and their sum by its weights."""
-        c, rows, used = self.config, x.shape[0], self.config.experts_used
-        scores = self.linear(x, f"{name}.ffn_gate_inp", (c.experts, c.hidden)).softmax(axis=-1)
-        shares, chosen = scores.topk(used, axis=-1)
-        if c.expert_norm:
-            shares = shares / shares.sum(axes=-1, keep_dim=True)
-        chosen = chosen.reshape([rows * used])
-        each = x.reshape([rows, 1, c.hidden]).expand([rows, used, c.hidden])
-        each = each.reshape([rows * used, c.hidden])
-        gate, up = (
-            self.grouped(each, f"{name}.ffn_{n}_exps", (c.expert_inner, c.hidden), 1, chosen)
-            for n in ("gate", "up")
-        )
-        y = self.activated(gate) * up
-        y = self.grouped(y, f"{name}.ffn_down_exps", (c.hidden, c.expert_inner), 2, chosen)
-        y = y.reshape([rows, used, c.hidden]) * shares.reshape([rows, used, 1])
-        return self.share.total(y.sum(axes=1))
-
-    def grouped(
-        self, x: Value, name: str, shape: tuple[int, int], cut: int, chosen: Value
-    ) -> Value:
-        """Each row by the matrix of its expert, which is cut along a dim."""
-        whole = (self.config.experts, *shape)
-        w, scheme = self.matrix(f"{name}.weight", whole, cut, self.share.inner)
-        w = w.dequantize_blocks(scheme) if scheme else w.cast(to=f32)
-        return x.grouped_matmul(w.transpose(0, 2, 1), chosen)
-
-    def activated(self, x: Value) -> Value:
-        """The family's activation."""
-        return getattr(x, self.config.activation)()
 
 
 def _times(heads: range, size: int) -> range:

@@ -15,52 +15,145 @@ class Family:
     """A family of decoders, beside what its configurations say.
 
     ``gguf`` and ``hf`` are its names in GGUF files (``general.architecture``) and in config.json
-    (``model_type``). ``adjacent``: GGUF files have the rows of q and k in the order of rotary pairs
-    that lie side by side. ``norm``: "rms", or "plain" for a layer norm without weights;
-    ``shifted``: norms' weights are stored less 1, but in GGUF files. ``before`` and ``after`` say
-    whether the two blocks of a layer have a norm there. ``qk_norm``: of each head, or of all
-    together. ``every``: of so many layers the last sees all keys, where there is a window.
-    ``embedding``: a factor of the embeddings, "root" for the root of their length. ``local_theta``
-    is the rotary base of the layers with a window, 0 for that of all, which is not stretched there.
+    (``model_type``). ``renamed`` has what Hugging Face calls parts of its layers, where that is not
+    what others call them (``rlx.llm.names``).
+
+    **Norms.** ``norm``: "rms", "layer" (with a bias where the file has one), or "plain" for a layer
+    norm without weights; ``shifted``: norms' weights are stored less 1, but in GGUF files.
+    ``before`` and ``after`` say whether the two blocks of a layer have a norm there. ``parallel``:
+    both blocks take the layer's input, by one norm if there is no second; a configuration may say
+    otherwise. ``qk_norm``: of each head, of all together, or of each head by weights of its own
+    ("heads"); ``qk_optional``: files may lack it; ``qk_late``: it follows the rotation.
+
+    **Positions.** ``adjacent``: rotary pairs lie side by side, in GGUF files alone or in all.
+    ``every``: of so many layers the last sees all keys, where there is a window. ``local_theta`` is
+    the rotary base of the layers with a window, 0 for that of all, which is not stretched there.
+    ``unturned``: of so many layers the last has no rotary embedding; "full": those that see all
+    keys, where others have a window. ``learned``: a table has an embedding of each position.
+
+    **Products.** ``activation`` of a configuration that says none under ``activation_key``.
+    ``together``: q, k and v of each group of heads lie together. ``transposed``: matrices are
+    ``[in, out]`` in Hugging Face's files. ``embedding``: a factor of the embeddings, "root" for the
+    root of their length; ``multiplied``: logits are multiplied by what GGUF files call their scale.
+    ``latent``: keys and values come from a latent vector (``rlx.llm.latent``).
+
+    **Experts.** ``experts``: layers may have some, and a layer whose file has a router has.
+    ``router``: what makes scores of its logits; ``expert_norm``: the scores of the chosen are made
+    to sum to 1, unless a configuration says otherwise. ``group_best``: the best so many of a
+    group's scores are added to choose groups.
     """
 
     name: str
     gguf: tuple[str, ...]
     hf: tuple[str, ...]
-    adjacent: bool = False
-    norm: Literal["rms", "plain"] = "rms"
+    renamed: tuple[tuple[str, str], ...] = ()
+    norm: Literal["rms", "layer", "plain"] = "rms"
     shifted: bool = False
     before: bool = True
     after: bool = False
-    qk_norm: Literal["", "head", "whole"] = ""
-    activation: Literal["silu", "gelu_approx"] = "silu"
+    parallel: bool = False
+    qk_norm: Literal["", "head", "whole", "heads"] = ""
+    qk_optional: bool = False
+    qk_late: bool = False
+    adjacent: Literal["", "gguf", "all"] = ""
     every: int = 0
-    embedding: Literal["", "root"] = ""
     local_theta: float | None = None
+    unturned: int | Literal["full"] = 0
+    learned: bool = False
+    activation: Literal["silu", "gelu", "gelu_approx", "relu2"] = "silu"
+    activation_key: str = "hidden_act"
+    together: bool = False
+    transposed: bool = False
+    embedding: Literal["", "root"] = ""
+    multiplied: bool = False
+    latent: bool = False
     experts: bool = False
+    router: Literal["softmax", "sigmoid"] = "softmax"
+    expert_norm: bool = True
+    group_best: int = 2
 
+
+_AFTER = (
+    ("post_attention_layernorm", "post_attention_norm"),
+    ("pre_feedforward_layernorm", "ffn_norm"),
+    ("post_feedforward_layernorm", "post_ffw_norm"),
+)
+_GLM = (
+    ("post_self_attn_layernorm", "post_attention_norm"),
+    ("post_mlp_layernorm", "post_ffw_norm"),
+)
 
 _ROWS = (
-    Family("llama", ("llama",), ("llama", "mistral"), adjacent=True),
+    Family("llama", ("llama",), ("llama", "mistral", "mixtral"), adjacent="gguf", experts=True),
+    Family("ministral", (), ("ministral",)),
+    Family("smollm3", ("smollm3",), ("smollm3",), adjacent="gguf", unturned=4),
+    Family("seed-oss", ("seed_oss",), ("seed_oss",)),
+    Family("arcee", ("arcee",), ("arcee",), adjacent="gguf", activation="relu2"),
+    Family("helium", (), ("helium",), adjacent="all"),
+    Family("ernie4.5", ("ernie4_5",), ("ernie4_5",), adjacent="all"),
+    Family("ernie4.5-moe", ("ernie4_5-moe",), ("ernie4_5_moe",), adjacent="all", experts=True),
+    Family("hunyuan", ("hunyuan-dense",), ("hunyuan_v1_dense",), qk_norm="head", qk_late=True),
     Family("qwen2", ("qwen2",), ("qwen2",)),
+    Family("qwen2-moe", ("qwen2moe",), ("qwen2_moe",), experts=True, expert_norm=False),
     Family("qwen3", ("qwen3",), ("qwen3",), qk_norm="head"),
     Family("qwen3-moe", ("qwen3moe",), ("qwen3_moe",), qk_norm="head", experts=True),
     Family(
-        "gemma2", ("gemma2",), ("gemma2",), shifted=True, after=True, activation="gelu_approx",
-        every=2, embedding="root",
+        "gemma2", ("gemma2",), ("gemma2",), _AFTER, shifted=True, after=True, every=2,
+        activation="gelu_approx", activation_key="hidden_activation", embedding="root",
     ),
     Family(
-        "gemma3", ("gemma3",), ("gemma3_text", "gemma3"), shifted=True, after=True, qk_norm="head",
-        activation="gelu_approx", every=6, embedding="root", local_theta=10000.0,
+        "gemma3", ("gemma3",), ("gemma3_text", "gemma3"), _AFTER, shifted=True, after=True,
+        qk_norm="head", every=6, local_theta=10000.0, activation="gelu_approx",
+        activation_key="hidden_activation", embedding="root",
     ),
     Family("gemma", ("gemma",), ("gemma",), shifted=True, activation="gelu_approx",
-           embedding="root"),
+           activation_key="hidden_activation", embedding="root"),
+    Family("vaultgemma", (), ("vaultgemma",), _AFTER, shifted=True, every=2,
+           activation="gelu_approx", activation_key="hidden_activation", embedding="root"),
+    Family("phi", ("phi2",), ("phi",), norm="layer", parallel=True, activation="gelu_approx"),
     Family("phi3", ("phi3",), ("phi3",)),
-    Family("granite", ("granite",), ("granite",), adjacent=True),
-    Family("olmo", ("olmo",), ("olmo",), adjacent=True, norm="plain"),
-    Family("olmo2", ("olmo2",), ("olmo2",), before=False, after=True, qk_norm="whole"),
-    Family("olmo3", (), ("olmo3",), before=False, after=True, qk_norm="whole", every=4,
+    Family("granite", ("granite",), ("granite",), adjacent="gguf"),
+    Family("granite-moe", ("granitemoe",), ("granitemoe", "granitemoeshared"), adjacent="gguf",
+           experts=True),
+    Family("olmo", ("olmo",), ("olmo",), adjacent="gguf", norm="plain"),
+    Family("olmo2", ("olmo2",), ("olmo2",), _AFTER, before=False, after=True, qk_norm="whole"),
+    Family("olmo3", (), ("olmo3",), _AFTER, before=False, after=True, qk_norm="whole", every=4,
            local_theta=0.0),
+    Family("olmoe", ("olmoe",), ("olmoe",), qk_norm="whole", experts=True, expert_norm=False),
+    Family("flex-olmo", (), ("flex_olmo",), _AFTER, before=False, after=True, qk_norm="whole",
+           experts=True, expert_norm=False),
+    Family("exaone4", ("exaone4",), ("exaone4",), _AFTER, before=False, after=True,
+           qk_norm="head", every=4, unturned="full"),
+    Family("glm", (), ("glm",), adjacent="all"),
+    Family("glm4", ("glm4",), ("glm4",), _GLM, after=True, adjacent="all"),
+    Family("glm4-moe", ("glm4moe",), ("glm4_moe",), qk_norm="head", qk_optional=True,
+           experts=True, router="sigmoid"),
+    Family("dots1", ("dots1",), ("dots1",), qk_norm="head", experts=True, router="sigmoid"),
+    Family("minimax-m2", ("minimax-m2",), ("minimax_m2",), qk_norm="whole", experts=True,
+           router="sigmoid"),
+    Family("deepseek-v2", ("deepseek2",), ("deepseek_v2",), adjacent="all", latent=True,
+           experts=True, expert_norm=False, group_best=1),
+    Family("deepseek-v3", ("deepseek2",), ("deepseek_v3",), adjacent="all", latent=True,
+           experts=True, router="sigmoid"),
+    Family("cohere", ("command-r",), ("cohere",), norm="layer", parallel=True, qk_norm="heads",
+           qk_optional=True, adjacent="all", multiplied=True),
+    Family("cohere2", ("cohere2",), ("cohere2",), norm="layer", parallel=True, adjacent="all",
+           every=4, unturned="full", multiplied=True),
+    Family("starcoder2", ("starcoder2",), ("starcoder2",), norm="layer",
+           activation="gelu_approx"),
+    Family("stablelm", ("stablelm",), ("stablelm",), norm="layer", qk_norm="heads",
+           qk_optional=True),
+    Family("nemotron", ("nemotron",), ("nemotron",), norm="layer", shifted=True,
+           activation="relu2"),
+    Family("jais2", ("jais2",), ("jais2",), norm="layer", activation="relu2"),
+    Family("gpt-neox", ("gptneox",), ("gpt_neox",), norm="layer", parallel=True,
+           activation="gelu", together=True),
+    Family("falcon", ("falcon",), ("falcon",), norm="layer", parallel=True, activation="gelu",
+           activation_key="activation", together=True),
+    Family("gpt2", ("gpt2",), ("gpt2",), norm="layer", learned=True, activation="gelu_approx",
+           activation_key="activation_function", transposed=True),
+    Family("starcoder", ("starcoder",), ("gpt_bigcode",), norm="layer", learned=True,
+           activation="gelu_approx", activation_key="activation_function"),
 )  # fmt: skip
 
 FAMILIES = {row.name: row for row in _ROWS}
@@ -68,8 +161,9 @@ FAMILIES = {row.name: row for row in _ROWS}
 
 
 def family_of(kind: Literal["gguf", "hf"], name: object) -> Family:
-    """The family that a file names; ModelError if it is none of the table."""
-    known = {n: row for row in _ROWS for n in (row.gguf if kind == "gguf" else row.hf)}
+    """The family that a file names, the first of several; ModelError if it is none of the table."""
+    rows = reversed(_ROWS)
+    known = {n: row for row in rows for n in (row.gguf if kind == "gguf" else row.hf)}
     if not isinstance(name, str) or name not in known:
         hint = did_you_mean(name, known) if isinstance(name, str) else ""
         raise ModelError(

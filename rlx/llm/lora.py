@@ -15,8 +15,10 @@ import numpy as np
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError
 from rlx.frontends.gguf import GGUF, Tensor
+from rlx.llm.arrange import arranged
 from rlx.llm.config import ModelConfig
-from rlx.llm.weights import PLAIN, halves, names_of_hf
+from rlx.llm.names import names_of_hf
+from rlx.llm.weights import PLAIN
 from rlx.models.files import read_json
 from rlx.models.safetensors import SafeTensors
 from rlx.types import dtype
@@ -112,7 +114,7 @@ def _of_folder(path: str, config: ModelConfig) -> dict[str, _Read]:
     modules: dict[str, str] = {}
 
     def matrix_of(module: str) -> str | None:
-        name = names_of_hf(f"{module}.weight", config)
+        name = names_of_hf(f"{module}.weight", config.family)
         if name is None or not _MATRIX.fullmatch(name.removesuffix(".weight")):
             return None
         modules[name.removesuffix(".weight")] = module
@@ -129,7 +131,8 @@ def _of_folder(path: str, config: ModelConfig) -> dict[str, _Read]:
                 f"{path}: {modules[name]} has rank {a.shape[0]}, and adapter_config.json says"
                 f" {rank:g}"
             )
-        found[name] = _Read(a, b, alpha / (rank**0.5 if said.get("use_rslora") else rank))
+        scale = alpha / (rank**0.5 if said.get("use_rslora") else rank)
+        found[name] = _Read(a, arranged(name.rpartition(".")[2], b, config, "hf"), scale)
     _check_targets(path, said, modules.values(), config)
     return found
 
@@ -214,15 +217,9 @@ def _of_gguf(path: str, config: ModelConfig) -> dict[str, _Read]:
     both = _paired(path, dict(file), _GGUF, matrix_of, config)
     found: dict[str, _Read] = {}
     for name, (a, b) in both.items():
-        turned = (
-            {"attn_q": config.heads, "attn_k": config.kv_heads} if config.family.adjacent else {}
-        )
-        heads = turned.get(name.rpartition(".")[2], 0)
         # A file without alpha has it in its matrices.
         scale = alpha / b.shape[1] if alpha else 1.0
-        found[name] = _Read(
-            a, halves(b, heads) if heads and b.shape[0] % (2 * heads) == 0 else b, scale
-        )
+        found[name] = _Read(a, arranged(name.rpartition(".")[2], b, config, "gguf"), scale)
     return found
 
 

@@ -53,7 +53,7 @@ class Rotary:
             float(rope["rope_theta"]), int(dim), kind, float(rope.get("factor") or 1.0),
             float(rope.get("original_max_position_embeddings") or context),
             float(rope.get(low) or 1.0), float(rope.get(high) or (32 if kind == "yarn" else 4)),
-            rope.get("attention_factor"), bool(rope.get("truncate", True)),
+            _attention(rope), bool(rope.get("truncate", True)),
         )  # fmt: skip
 
     def frequencies(self) -> Array:
@@ -85,9 +85,11 @@ class Rotary:
         """A factor of the tables."""
         if self.kind != "yarn":
             return 1.0
-        if self.attention is not None:
-            return float(self.attention)
-        return 0.1 * math.log(self.factor) + 1.0 if self.factor > 1 else 1.0
+        return _grown(self.factor, 1.0) if self.attention is None else float(self.attention)
+
+    def sharpness(self, share: float) -> float:
+        """A factor of the scores of latent attention, for how far the context is stretched."""
+        return 1.0 if self.kind == "default" or not share else _grown(self.factor, share) ** 2
 
     def tables(self, context: int, factors: Array | None = None) -> tuple[Array, Array]:
         """Cosines and sines of all positions, f32 ``[context, dim / 2]``. ``factors`` divide the
@@ -100,3 +102,18 @@ class Rotary:
         wide = angles.astype(np.float64)
         cos, sin = (f(wide) * self.magnitude for f in (np.cos, np.sin))
         return cos.astype(np.float32), sin.astype(np.float32)
+
+
+def _attention(rope: Mapping[str, Any]) -> float | None:
+    """The factor of the tables that a configuration gives, None if it gives none."""
+    given = rope.get("attention_factor")
+    shares = [float(rope.get(name) or 0.0) for name in ("mscale", "mscale_all_dim")]
+    if given is not None or not all(shares):
+        return given
+    factor = float(rope.get("factor") or 1.0)
+    return _grown(factor, shares[0]) / _grown(factor, shares[1])
+
+
+def _grown(factor: float, share: float) -> float:
+    """How much larger scores are made where positions are so much closer."""
+    return 0.1 * share * math.log(factor) + 1.0 if factor > 1 else 1.0

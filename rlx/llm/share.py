@@ -22,28 +22,28 @@ from rlx.ops.quant.rows import ROW_BLOCK
 
 __all__ = ["Share"]
 
-DOWN = ("ffn_down.weight", "ffn_down_exps.weight")
+DOWN = ("ffn_down.weight", "ffn_down_exps.weight", "ffn_down_shexp.weight")
 
 
 @frozen
 class Share:
-    """The heads of queries, and of keys and values, that a rank has, its units between the products
-    of a feed-forward network (of each expert, if there are such), and its tokens' logits.
-    ``copies`` ranks have the same keys and values. ``axis`` has the ranks; None for all on one."""
+    """The heads of queries, and of keys and values, that a rank has, and its tokens' logits.
+    ``copies`` ranks have the same keys and values. ``axis`` has the ranks; None for all on one.
+    The matrices behind the units of feed-forward networks have blocks of ``block`` elements."""
 
     heads: range
     kv_heads: range
-    inner: range
     vocab: range
     copies: int = 1
     axis: Axis | None = None
+    rank: int = 0
+    block: int = 1
 
     @staticmethod
     def whole(config: ModelConfig) -> Share:
         """All of a model."""
         c = config
-        inner = c.expert_inner if c.experts else c.inner
-        return Share(range(c.heads), range(c.kv_heads), range(inner), range(c.vocab))
+        return Share(range(c.heads), range(c.kv_heads), range(c.vocab))
 
     @staticmethod
     def of(config: ModelConfig, weights: Mapping[str, Tensor], axis: Axis, rank: int) -> Share:
@@ -51,7 +51,7 @@ class Share:
         each."""
         c, n = config, axis.ranks
         # Columns of the output's weight are cut between heads, and between its blocks.
-        group = c.heads // c.kv_heads * c.head_dim
+        group = c.heads // c.kv_heads * c.value_dim
         block = _block(weights, "attn_output.weight")
         each = block // gcd(block, group)
         sets = c.kv_heads // each if c.kv_heads % each == 0 else 1
@@ -62,16 +62,25 @@ class Share:
         else:
             copies = n // c.kv_heads
             queries = c.heads // n
-            if n % c.kv_heads or c.heads % n or queries * c.head_dim % block:
+            if n % c.kv_heads or c.heads % n or queries * c.value_dim % block:
                 raise ShapeError(
                     f"{c.heads} heads, {c.kv_heads} of keys and values, are not cut for {n} ranks,"
                     f" where weights are in blocks of {block}; {sets} ranks have parts"
                 )
             kv = range(rank // copies, rank // copies + 1)
             heads = range(rank * queries, (rank + 1) * queries)
-        inner = c.expert_inner if c.experts else c.inner
-        block = _block(weights, *DOWN)
-        wide = max(block, ROW_BLOCK)
+        most = -(-c.vocab // n)
+        vocab = range(min(rank * most, c.vocab), min((rank + 1) * most, c.vocab))
+        share = Share(heads, kv, vocab, copies, axis, rank, _block(weights, *DOWN))
+        share.units(c.expert_inner if c.experts else c.inner)
+        return share
+
+    def units(self, inner: int) -> range:
+        """The units that the rank has of the ``inner`` between the products of a feed-forward
+        network. ShapeError where there is not a part for each."""
+        if self.axis is None:
+            return range(inner)
+        n, block, wide = self.axis.ranks, self.block, max(self.block, ROW_BLOCK)
         if inner % wide == 0 and inner // wide >= n:
             block = wide
         if inner % block or inner // block < n:
@@ -79,9 +88,7 @@ class Share:
                 f"{inner} units of a feed-forward network are {inner // block} blocks of weights,"
                 f" which are not cut for {n} ranks"
             )
-        most = -(-c.vocab // n)
-        vocab = range(min(rank * most, c.vocab), min((rank + 1) * most, c.vocab))
-        return Share(heads, kv, _part(inner // block, n, rank, block), vocab, copies, axis)
+        return _part(inner // block, n, self.rank, block)
 
     def total(self, x: Value) -> Value:
         """The sum over the ranks."""

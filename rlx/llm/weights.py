@@ -9,91 +9,51 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
 from rlx.errors import ModelError
 from rlx.frontends.gguf import GGUF, Tensor
+from rlx.llm.arrange import arranged
 from rlx.llm.config import ModelConfig
+from rlx.llm.families import Family
+from rlx.llm.names import expert_of_hf, names_of_hf
 from rlx.models.files import read_json
 from rlx.models.safetensors import SafeTensors
 from rlx.quant.scheme import BlockScheme
 from rlx.quant.table import scheme_named
 from rlx.types import dtype
 
-__all__ = ["PLAIN", "block_of", "from_gguf", "from_hf", "halves", "names_of_hf", "part_of"]
+__all__ = ["PLAIN", "block_of", "from_gguf", "from_hf", "part_of"]
 
 Array = np.ndarray[Any, Any]
 Weights = dict[str, Tensor]
 
-_TOP = {
-    "embed_tokens.weight": "token_embd.weight",
-    "norm.weight": "output_norm.weight",
-    "lm_head.weight": "output.weight",
-}
-_LAYER = {
-    "input_layernorm": "attn_norm",
-    "self_attn.q_proj": "attn_q",
-    "self_attn.k_proj": "attn_k",
-    "self_attn.v_proj": "attn_v",
-    "self_attn.qkv_proj": "attn_qkv",
-    "self_attn.o_proj": "attn_output",
-    "self_attn.q_norm": "attn_q_norm",
-    "self_attn.k_norm": "attn_k_norm",
-    "post_attention_layernorm": "ffn_norm",
-    "mlp.gate_proj": "ffn_gate",
-    "mlp.up_proj": "ffn_up",
-    "mlp.down_proj": "ffn_down",
-    "mlp.gate_up_proj": "ffn_up",
-    "mlp.gate": "ffn_gate_inp",
-}
-_AFTER = {
-    "post_attention_layernorm": "post_attention_norm",
-    "pre_feedforward_layernorm": "ffn_norm",
-    "post_feedforward_layernorm": "post_ffw_norm",
-}
-_EXPERTS = {"gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps"}
-
 PLAIN = ("f32", "f16", "bf16")
 """What weights are in that are in no blocks."""
 
-_LAYER_NAME = re.compile(r"layers\.(\d+)\.(.+)\.(weight|bias)")
-_EXPERT_NAME = re.compile(r"layers\.(\d+)\.mlp\.experts\.(\d+)\.(\w+)\.weight")
-_PREFIX = re.compile(r"^(?:language_model\.)?(?:model\.)?(?:language_model\.)?")
-
-
-def names_of_hf(name: str, config: ModelConfig) -> str | None:
-    """The name here of a tensor of Hugging Face; None for one that is not known."""
-    short = _PREFIX.sub("", name)
-    if short in _TOP:
-        return _TOP[short]
-    found = _LAYER_NAME.fullmatch(short)
-    if found is None:
-        return None
-    layer, what, kind = found.groups()
-    known = {**_LAYER, **_AFTER} if config.family.after else _LAYER
-    return f"blk.{layer}.{known[what]}.{kind}" if what in known else None
+_PART = re.compile(r"blk\.\d+\.(\w+)\.(?:weight|bias)")
+_VECTORS = ("attn_q_norm", "attn_k_norm", "ffn_gate_inp_shexp", "exp_probs_b")
+"""What files may have as a matrix, and is a vector here."""
 
 
 def from_gguf(file: GGUF, config: ModelConfig) -> Weights:
     """The weights of a GGUF file."""
     found = {name: file[name] for name in file}
-    if config.family.adjacent:
-        for name, tensor in found.items():
-            for part, heads in (("attn_q", config.heads), ("attn_k", config.kv_heads)):
-                if re.fullmatch(rf"blk\.\d+\.{part}\.(weight|bias)", name):
-                    found[name] = halves(tensor, heads)
-    return _apart(found, config)
-
-
-def halves(tensor: Tensor, heads: int) -> Tensor:
-    """Rows in the order of rotary pairs that lie half a head apart, from pairs side by side."""
-    data = _by_rows(tensor)
-    rows = data.reshape(heads, -1, 2, data.shape[-1]).swapaxes(1, 2)
-    fixed = np.ascontiguousarray(rows).reshape(tensor.data.shape)
-    fixed.flags.writeable = False
-    return Tensor(tensor.scheme, tensor.shape, fixed, tensor.byteorder)
+    for i in range(config.layers):
+        for kind in ("weight", "bias"):
+            first, second, other, after = (
+                f"blk.{i}.{n}.{kind}"
+                for n in ("attn_norm", "ffn_norm", "attn_norm_2", "post_attention_norm")
+            )
+            # Some files call the second norm what comes after attention in other families.
+            if not config.family.after and after in found:
+                found[second] = found.pop(after)
+            # Falcon's have the norm of attention under another name where there are two.
+            if other in found:
+                found[second], found[first] = found[first], found.pop(other)
+    return _apart(found, config, "gguf")
 
 
 def from_hf(path: str, config: ModelConfig) -> Weights:
@@ -101,26 +61,42 @@ def from_hf(path: str, config: ModelConfig) -> Weights:
     arrays: dict[str, Array] = {}
     for file in _files(path):
         arrays.update(SafeTensors(file))
+    family = config.family
     found: Weights = {}
-    experts: dict[str, dict[int, Array]] = {}
+    stacks: dict[str, dict[int, Array]] = {}
     for name, array in arrays.items():
-        expert = _EXPERT_NAME.fullmatch(_PREFIX.sub("", name))
-        if expert is not None and expert[3] in _EXPERTS:
-            stack = experts.setdefault(f"blk.{expert[1]}.{_EXPERTS[expert[3]]}.weight", {})
-            stack[int(expert[2])] = array
+        part = expert_of_hf(name)
+        if part is not None:
+            stacks.setdefault(part[0], {})[part[1]] = array
             continue
-        known = names_of_hf(name, config)
+        known = names_of_hf(name, family)
         if known is None:
-            if name.endswith((".rotary_emb.inv_freq", ".masked_bias")):
+            if name.endswith((".rotary_emb.inv_freq", ".masked_bias", ".attn.bias")):
                 continue
-            raise ModelError(f"{path}: no tensor of a {config.family.name} is called {name!r}")
-        shifted = config.family.shifted and known.endswith("norm.weight")
-        found[known] = Tensor.of(array.astype(np.float32) + np.float32(1) if shifted else array)
-    for name, stack in experts.items():
-        if sorted(stack) != list(range(config.experts)):
-            raise ModelError(f"{path}: {name} has {len(stack)} experts of {config.experts}")
-        found[name] = Tensor.of(np.stack([stack[i] for i in range(config.experts)]))
-    return _apart(found, config)
+            raise ModelError(f"{path}: no tensor of a {family.name} is called {name!r}")
+        found[known] = Tensor.of(_as_here(known, array, family))
+    for name, stack in stacks.items():
+        count = _parts_of(name, config)
+        if sorted(stack) != list(range(count)):
+            raise ModelError(f"{path}: {name} has {len(stack)} parts of {count}")
+        found[name] = Tensor.of(np.stack([stack[i] for i in range(count)]))
+    return _apart(found, config, "hf")
+
+
+def _as_here(name: str, array: Array, family: Family) -> Array:
+    """A tensor of Hugging Face's as GGUF files have it."""
+    if family.shifted and name.endswith("norm.weight"):
+        return array.astype(np.float32) + np.float32(1)
+    if family.transposed and array.ndim == 2 and name.startswith("blk."):
+        return np.ascontiguousarray(array.T)
+    return array
+
+
+def _parts_of(name: str, config: ModelConfig) -> int:
+    """How many tensors a stack is made of: one an expert, or one a head."""
+    if "_exps." in name:
+        return config.experts
+    return config.heads if "attn_q" in name else config.kv_heads
 
 
 def _files(path: str) -> list[str]:
@@ -138,9 +114,14 @@ def _files(path: str) -> list[str]:
     return [os.path.join(path, n) for n in names]
 
 
-def _apart(found: Weights, config: ModelConfig) -> Weights:
-    """With one name for one matrix."""
+def _apart(found: Weights, config: ModelConfig, file: Literal["gguf", "hf"]) -> Weights:
+    """With one name for one matrix, and rows in the order that they have here."""
     queries, keys = config.heads * config.head_dim, config.kv_heads * config.head_dim
+    for name, tensor in found.items():
+        part = _PART.fullmatch(name)
+        if part is not None:
+            flat = _vector(tensor) if part[1] in _VECTORS else tensor
+            found[name] = arranged(part[1], flat, config, file)
     for i in range(config.layers):
         for kind in ("weight", "bias"):
             whole = found.pop(f"blk.{i}.attn_qkv.{kind}", None)
@@ -149,17 +130,22 @@ def _apart(found: Weights, config: ModelConfig) -> Weights:
                 found.update(
                     (f"blk.{i}.attn_{n}.{kind}", p) for n, p in zip("qkv", parts, strict=True)
                 )
-        up = found.get(f"blk.{i}.ffn_up.weight")
-        if up is not None and f"blk.{i}.ffn_gate.weight" not in found:
-            gate, found[f"blk.{i}.ffn_up.weight"] = _rows(up, (config.inner, config.inner))
-            found[f"blk.{i}.ffn_gate.weight"] = gate
+        for end in ("", "_shexp", "_exps"):
+            gate, up, both = (f"blk.{i}.ffn_{n}{end}.weight" for n in ("gate", "up", "gate_up"))
+            whole = found.pop(both, None) if end == "_exps" else found.get(up)
+            dim = int(end == "_exps")
+            size = 0 if whole is None else whole.shape[dim] // 2
+            known = size == config.inner or bool(end)
+            if whole is not None and gate not in found and known:
+                found[gate], found[up] = (
+                    part_of(whole, dim, range(n * size, n * size + size)) for n in (0, 1)
+                )
     return found
 
 
-def _by_rows(tensor: Tensor) -> Array:
-    """The bytes of each row, which of a vector is an element."""
-    vector = len(tensor.shape) == 1
-    return tensor.data.reshape(tensor.shape[0], -1) if vector else tensor.data
+def _vector(tensor: Tensor) -> Tensor:
+    """A tensor as one dim."""
+    return Tensor.of(tensor.numpy().reshape(-1))
 
 
 def _rows(tensor: Tensor, counts: tuple[int, ...]) -> list[Tensor]:

@@ -12,6 +12,7 @@ import pytest
 
 from rlx.errors import GraphError, ModelError, RlxError, ShapeError
 from rlx.frontends import gguf
+from rlx.llm.config import ModelConfig
 from rlx.llm.decoder import Decoder
 from rlx.llm.engine import StepRows
 from rlx.models.safetensors import write_safetensors
@@ -37,7 +38,7 @@ def load(
     return Decoder.load(folder, threads=1, context=64, page_size=16, sequences=2, max_rows=8)
 
 
-GATE = "model.layers.0.mlp.gate_up_proj.weight"
+QKV = "model.layers.0.self_attn.qkv_proj.weight"
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "architecture": ({"model_type": "lama"}, "architecture 'lama' .* did you mean 'llama'"),
     "no architecture": ({"model_type": 3}, "architecture 3 can be run; there are"),
@@ -46,8 +47,17 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "rotary": ({"rope_scaling": {"rope_type": "dynamic"}}, "of the kind 'dynamic' cannot be run"),
     "layers": ({"layer_types": ["full_attention"]}, "1 layer_types in a model of 3 layers"),
     "kinds": ({"layer_types": ["chunked"] * 3}, "a layer of chunked in a model of 3 layers"),
-    "sparse": (
-        {"model_type": "qwen3_moe", "mlp_only_layers": [1]}, "some layers alone have experts"
+    "alibi": ({"model_type": "falcon", "alibi": True}, "a falcon with ALiBi cannot be run"),
+    "groups": (
+        {"model_type": "dots1", "n_routed_experts": 6, "n_group": 4,
+         "num_experts_per_tok": 2}, "groups must divide experts"
+    ),
+    "turns": (
+        {"model_type": "smollm3", "no_rope_layers": [1]}, "1 entries say which of 3 layers have"
+    ),
+    "values": (
+        {"model_type": "deepseek_v3", "kv_lora_rank": 8, "qk_nope_head_dim": 4,
+         "qk_rope_head_dim": 4, "v_head_dim": 16}, "values of 16 elements, which keys of 8 are",
     ),
     "shape": ({"intermediate_size": 40}, r"ffn_gate.weight is \[48, 32\], .* asks for \[40, 32\]"),
 }  # fmt: skip
@@ -58,6 +68,12 @@ def test_configurations(name: str, tmp_path: Path) -> None:
     other, says = CONFIGS[name]
     with pytest.raises(ModelError, match=says):
         load(tmp_path, **other)
+
+
+def test_a_router_that_the_family_has_not() -> None:
+    said = {"general.architecture": "qwen2moe", "qwen2moe.expert_gating_func": 2}
+    with pytest.raises(ModelError, match="a qwen2-moe whose router is a sigmoid cannot be run"):
+        ModelConfig.from_gguf(said, 8)
 
 
 def _more(name: str) -> Callable[[dict[str, Array]], Any]:
@@ -74,9 +90,9 @@ TENSORS: dict[str, tuple[str, Callable[[dict[str, Array]], Any], str]] = {
     ),
     "expert": (
         "qwen3-moe", lambda w: w.pop("model.layers.0.mlp.experts.1.up_proj.weight"),
-        "has 5 experts of 6",
+        "has 5 parts of 6",
     ),
-    "parts": ("phi3", lambda w: w.update({GATE: w[GATE][1:]}), "a matrix of 95 rows is to be"),
+    "parts": ("phi3", lambda w: w.update({QKV: w[QKV][1:]}), "a matrix of 63 rows is to be"),
 }  # fmt: skip
 
 

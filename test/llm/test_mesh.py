@@ -57,7 +57,8 @@ def test_every_family_is_that_of_one_rank(
 ) -> None:
     made = json.loads((FIXTURES / "shapes.json").read_text(encoding="utf-8"))[name]
     whole = made["config"]
-    whole["num_hidden_layers"] = layers = min(layers, whole["num_hidden_layers"])
+    counts = "n_layer" if "n_layer" in whole else "num_hidden_layers"
+    whole[counts] = layers = min(layers, whole[counts])
     beyond = tuple(f"model.layers.{n}." for n in range(layers, 9))
     shapes = {n: s for n, s in made["shapes"].items() if not n.startswith(beyond)}
     write_model(tmp_path, whole, shapes)
@@ -101,7 +102,7 @@ def test_shares_end_at_blocks() -> None:
     output = Tensor("q4_k", (32, 512), np.zeros((32, 2 * 144), np.uint8))
     weights = {"blk.0.ffn_down.weight": down, "blk.0.attn_output.weight": output}
     first, second = (Share.of(c, weights, rlx.Mesh(model=2)["model"], n) for n in range(2))
-    assert first.inner == range(512) and second.inner == range(512, 1280)
+    assert first.units(c.inner) == range(512) and second.units(c.inner) == range(512, 1280)
     assert first.heads == range(4) and second.kv_heads == range(2, 4)
     with pytest.raises(ShapeError, match="8 heads, 4 of keys and values, are not cut for 4 ranks,"):
         Share.of(c, weights, rlx.Mesh(model=4)["model"], 0)

@@ -12,19 +12,34 @@ import numpy as np
 
 from rlx.models.safetensors import write_safetensors
 
-__all__ = ["CONFIGS", "LENGTH", "PROMPT", "weights", "write_model", "write_talker"]
+__all__ = ["CONFIGS", "KEPT", "LENGTH", "PROMPT", "weights", "write_model", "write_talker"]
 
 Array = np.ndarray[Any, Any]
 
 LENGTH = 40
 VOCAB = 96
 PROMPT = [int(i) for i in np.random.default_rng(5).integers(0, VOCAB, LENGTH)]
+KEPT = slice(3, None, 6)
+"""The rows of its logits that fixtures have, the last among them."""
+
+_NONE = ("q_lora_rank", "sliding_window")
+"""What None says something of."""
 
 _BASE: dict[str, Any] = {
     "vocab_size": VOCAB, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4,
     "num_key_value_heads": 2, "intermediate_size": 48, "max_position_embeddings": 256,
     "rms_norm_eps": 1e-5, "tie_word_embeddings": False, "pad_token_id": 0, "bos_token_id": 1,
     "eos_token_id": 2, "rope_theta": 10000.0, "head_dim": 8,
+}  # fmt: skip
+
+_GROUPED: dict[str, Any] = {
+    "n_routed_experts": 8, "num_experts_per_tok": 2, "n_group": 4, "topk_group": 2,
+    "moe_intermediate_size": 24, "n_shared_experts": 1, "first_k_dense_replace": 1,
+    "routed_scaling_factor": 1.5,
+}  # fmt: skip
+_LATENT: dict[str, Any] = {
+    "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
+    "num_key_value_heads": 4, "head_dim": None,
 }  # fmt: skip
 
 CONFIGS: dict[str, dict[str, Any]] = {
@@ -70,13 +85,95 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "olmo": {"model_type": "olmo", "clip_qkv": 0.8},
     "olmo2": {"model_type": "olmo2"},
     "olmo3": {"model_type": "olmo3", "sliding_window": 8, "num_hidden_layers": 5},
+    "vaultgemma": {
+        "model_type": "vaultgemma", "sliding_window": 9, "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 20.0, "hidden_activation": "gelu_pytorch_tanh",
+    },
+    "ministral": {
+        "model_type": "ministral", "sliding_window": 7, "num_hidden_layers": 2,
+        "layer_types": ["sliding_attention", "full_attention"],
+    },
+    "smollm3": {"model_type": "smollm3", "no_rope_layers": [1, 0, 1]},
+    "seed-oss": {"model_type": "seed_oss", "attention_bias": True},
+    "arcee": {"model_type": "arcee"},
+    "helium": {"model_type": "helium"},
+    "ernie4.5": {"model_type": "ernie4_5", "use_bias": True},
+    "hunyuan": {"model_type": "hunyuan_v1_dense"},
+    "exaone4": {
+        "model_type": "exaone4", "sliding_window": 8, "sliding_window_pattern": 2,
+        "num_hidden_layers": 4,
+    },
+    "glm": {"model_type": "glm", "partial_rotary_factor": 0.5, "attention_bias": True},
+    "glm4": {"model_type": "glm4", "partial_rotary_factor": 0.5, "attention_bias": True},
+    "cohere": {"model_type": "cohere", "use_qk_norm": True, "logit_scale": 0.5},
+    "cohere2": {
+        "model_type": "cohere2", "sliding_window": 8, "logit_scale": 0.5, "num_hidden_layers": 4,
+    },
+    "starcoder2": {"model_type": "starcoder2", "use_bias": True, "sliding_window": 9},
+    "stablelm": {"model_type": "stablelm", "qk_layernorm": True, "use_qkv_bias": True,
+                 "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0,
+                                     "partial_rotary_factor": 0.5}},
+    "stablelm-parallel": {"model_type": "stablelm", "use_parallel_residual": True},
+    "nemotron": {"model_type": "nemotron", "hidden_act": "relu2", "partial_rotary_factor": 0.5},
+    "jais2": {"model_type": "jais2"},
+    "phi": {"model_type": "phi", "partial_rotary_factor": 0.5, "num_key_value_heads": 4},
+    "gpt-neox": {"model_type": "gpt_neox", "num_key_value_heads": None, "head_dim": None,
+                 "partial_rotary_factor": 0.5},
+    "gpt-neox-serial": {"model_type": "gpt_neox", "num_key_value_heads": None, "head_dim": None,
+                        "use_parallel_residual": False},
+    "falcon": {"model_type": "falcon", "num_key_value_heads": None, "head_dim": None},
+    "falcon-new": {"model_type": "falcon", "num_key_value_heads": None, "head_dim": None,
+                   "new_decoder_architecture": True, "num_kv_heads": 2, "bias": True},
+    "gpt2": {"model_type": "gpt2", "num_key_value_heads": None, "head_dim": None, "n_inner": 48},
+    "starcoder": {"model_type": "gpt_bigcode", "num_key_value_heads": None, "head_dim": None,
+                  "n_inner": 48},
+    "mixtral": {"model_type": "mixtral", "num_local_experts": 6, "num_experts_per_tok": 2,
+                "sliding_window": None},
+    "qwen2-moe": {
+        "model_type": "qwen2_moe", "num_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24, "shared_expert_intermediate_size": 20,
+        "decoder_sparse_step": 2,
+    },
+    "granite-moe": {
+        "model_type": "granitemoe", "num_local_experts": 6, "num_experts_per_tok": 2,
+        "attention_multiplier": 0.2, "residual_multiplier": 0.5, "logits_scaling": 2.0,
+    },
+    "granite-moe-shared": {
+        "model_type": "granitemoeshared", "num_local_experts": 6, "num_experts_per_tok": 2,
+        "shared_intermediate_size": 20, "attention_multiplier": 0.2,
+    },
+    "olmoe": {"model_type": "olmoe", "num_experts": 6, "num_experts_per_tok": 2},
+    "flex-olmo": {"model_type": "flex_olmo", "num_experts": 6, "num_experts_per_tok": 2},
+    "ernie4.5-moe": {
+        "model_type": "ernie4_5_moe", "moe_num_experts": 6, "moe_k": 2, "moe_intermediate_size": 24,
+        "moe_num_shared_experts": 2, "moe_layer_start_index": 1,
+    },
+    "glm4-moe": {
+        "model_type": "glm4_moe", **_GROUPED, "partial_rotary_factor": 0.5, "use_qk_norm": True,
+    },
+    "dots1": {"model_type": "dots1", **_GROUPED},
+    "minimax-m2": {
+        "model_type": "minimax_m2", "num_local_experts": 6, "num_experts_per_tok": 2,
+        "rotary_dim": 4,
+    },
+    "deepseek-v2": {
+        "model_type": "deepseek_v2", **_GROUPED, **_LATENT, "q_lora_rank": None,
+        "topk_method": "group_limited_greedy", "norm_topk_prob": False,
+    },
+    "deepseek-v3": {
+        "model_type": "deepseek_v3", **_GROUPED, **_LATENT, "q_lora_rank": 24,
+        "rope_parameters": {
+            "rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0, "mscale": 1.0,
+            "mscale_all_dim": 0.7, "original_max_position_embeddings": 32,
+        },
+    },
 }  # fmt: skip
 """Configurations, over those that all share."""
 
 
 def config(name: str) -> dict[str, Any]:
-    """A whole configuration."""
-    return {**_BASE, **CONFIGS[name]}
+    """A whole configuration. None is for what a kind of model has no entry for."""
+    return {k: v for k, v in {**_BASE, **CONFIGS[name]}.items() if v is not None or k in _NONE}
 
 
 def weights(shapes: Mapping[str, Any]) -> dict[str, Array]:

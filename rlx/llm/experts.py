@@ -1,0 +1,107 @@
+"""Feed-forward networks of a layer: one, or those that a router chooses for each row."""
+
+from __future__ import annotations
+
+from rlx.ir.value import Value
+from rlx.llm.config import ModelConfig
+from rlx.llm.graph_weights import GraphWeights
+from rlx.llm.share import Share
+from rlx.types import f32
+
+__all__ = ["FeedForward"]
+
+
+class FeedForward(GraphWeights):
+    """The networks of a decoder. Its parts are found by the names of the weights that a file has:
+    without a gate a network has one product before its activation, and a layer with a router has
+    experts."""
+
+    config: ModelConfig
+    share: Share
+
+    def feed_forward(self, i: int, x: Value) -> Value:
+        """What a layer's network, or those of its experts, make of the rows."""
+        c, name = self.config, f"blk.{i}"
+        if f"{name}.ffn_gate_inp.weight" not in self.weights:
+            return self.network(name, x, c.inner)
+        y = self.experts(name, x)
+        shared = self.weights.get(f"{name}.ffn_up_shexp.weight")
+        if shared is None:
+            return y
+        z = self.network(name, x, shared.shape[0], "_shexp")
+        if f"{name}.ffn_gate_inp_shexp.weight" in self.weights:
+            gate = self.vector(f"{name}.ffn_gate_inp_shexp.weight", c.hidden)
+            z = z * (x @ gate.reshape([c.hidden, 1])).sigmoid()
+        return y + z
+
+    def network(self, name: str, x: Value, inner: int, end: str = "") -> Value:
+        """One network of so many units; ``end`` is that of its weights' names."""
+        c, units = self.config, self.share.units(inner)
+        gated = f"{name}.ffn_gate{end}.weight" in self.weights
+        parts = [
+            self.linear(x, f"{name}.ffn_{n}{end}", (inner, c.hidden), rows=units)
+            for n in (("gate", "up") if gated else ("up",))
+        ]
+        y = self.activated(parts[0])
+        return self.linear(
+            y * parts[1] if gated else y, f"{name}.ffn_down{end}", (c.hidden, inner),
+            columns=units, total=self.share.total,
+        )  # fmt: skip
+
+    def experts(self, name: str, x: Value) -> Value:
+        """The networks that a router chooses for each row, and their sum by its weights."""
+        c, rows, used = self.config, x.shape[0], self.config.experts_used
+        shares, chosen = self.route(name, x)
+        chosen = chosen.reshape([rows * used])
+        each = x.reshape([rows, 1, c.hidden]).expand([rows, used, c.hidden])
+        each = each.reshape([rows * used, c.hidden])
+        gate, up = (
+            self.grouped(each, f"{name}.ffn_{n}_exps", (c.expert_inner, c.hidden), 1, chosen)
+            for n in ("gate", "up")
+        )
+        y = self.activated(gate) * up
+        y = self.grouped(y, f"{name}.ffn_down_exps", (c.hidden, c.expert_inner), 2, chosen)
+        y = y.reshape([rows, used, c.hidden]) * shares.reshape([rows, used, 1])
+        return self.share.total(y.sum(axes=1))
+
+    def route(self, name: str, x: Value) -> tuple[Value, Value]:
+        """How much each expert of a row counts, and which ones these are: ``[rows, used]``."""
+        c = self.config
+        logits = self.linear(x, f"{name}.ffn_gate_inp", (c.experts, c.hidden))
+        sigmoid = c.family.router == "sigmoid"
+        scores = logits.sigmoid() if sigmoid else logits.softmax(axis=-1)
+        choice = scores
+        if f"{name}.exp_probs_b.bias" in self.weights:
+            choice = choice + self.vector(f"{name}.exp_probs_b.bias", c.experts)
+        if c.expert_groups > 1:
+            choice = self.best_groups(choice)
+        shares, chosen = choice.topk(c.experts_used, axis=-1)
+        if choice is not scores:
+            shares = scores.take_along_axis(chosen)
+        if c.expert_norm:
+            shares = shares / shares.sum(axes=-1, keep_dim=True)
+        return shares if c.expert_scale == 1.0 else shares * c.expert_scale, chosen
+
+    def best_groups(self, choice: Value) -> Value:
+        """Scores ``[rows, experts]`` with those of the groups that are not used at -inf."""
+        c, rows, groups = self.config, choice.shape[0], self.config.expert_groups
+        each = choice.reshape([rows, groups, c.experts // groups])
+        best = each.topk(min(c.family.group_best, c.experts // groups), axis=-1)[0].sum(axes=-1)
+        used = best.topk(c.groups_used, axis=-1)[1].one_hot(groups).sum(axes=1)
+        kept = used.reshape([rows, groups, 1]).expand(each.shape) > 0
+        return kept.where(each, float("-inf")).reshape([rows, c.experts])
+
+    def grouped(
+        self, x: Value, name: str, shape: tuple[int, int], cut: int, chosen: Value
+    ) -> Value:
+        """Each row by the matrix of its expert, which is cut along a dim."""
+        whole = (self.config.experts, *shape)
+        units = self.share.units(self.config.expert_inner)
+        w, scheme = self.matrix(f"{name}.weight", whole, cut, units)
+        w = w.dequantize_blocks(scheme) if scheme else w.cast(to=f32)
+        return x.grouped_matmul(w.transpose(0, 2, 1), chosen)
+
+    def activated(self, x: Value) -> Value:
+        """The family's activation."""
+        name = self.config.activation
+        return x.relu().square() if name == "relu2" else getattr(x, name)()

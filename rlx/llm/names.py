@@ -1,0 +1,112 @@
+"""What Hugging Face calls the tensors of decoders, and what GGUF files and RLX do."""
+
+from __future__ import annotations
+
+import re
+
+from rlx.llm.families import Family
+
+__all__ = ["expert_of_hf", "names_of_hf"]
+
+_TOP = {
+    "embed_tokens": "token_embd", "wte": "token_embd", "embed_in": "token_embd",
+    "word_embeddings": "token_embd", "wpe": "position_embd",
+    "norm": "output_norm", "ln_f": "output_norm", "final_layernorm": "output_norm",
+    "final_layer_norm": "output_norm", "lm_head": "output", "embed_out": "output",
+}  # fmt: skip
+_NORMS = {
+    "attn_norm": "input_layernorm ln_1 ln_attn",
+    "ffn_norm": "post_attention_layernorm ln_2 ln_mlp",
+}
+_ATTENTION = {
+    "attn_q": "q_proj",
+    "attn_k": "k_proj",
+    "attn_v": "v_proj",
+    "attn_qkv": "qkv_proj query_key_value c_attn",
+    "attn_output": "o_proj dense c_proj",
+    "attn_q_norm": "q_norm query_layernorm",
+    "attn_k_norm": "k_norm key_layernorm",
+    "attn_q_a": "q_a_proj",
+    "attn_q_a_norm": "q_a_layernorm",
+    "attn_q_b": "q_b_proj",
+    "attn_kv_a_mqa": "kv_a_proj_with_mqa",
+    "attn_kv_a_norm": "kv_a_layernorm",
+    "attn_kv_b": "kv_b_proj",
+}
+_NETWORK = {
+    "ffn_gate": "gate_proj",
+    "ffn_up": "up_proj gate_up_proj c_fc fc1 dense_h_to_4h",
+    "ffn_down": "down_proj c_proj fc2 dense_4h_to_h",
+    "ffn_gate_inp": "gate router.layer",
+    "ffn_gate_up_exps": "input_linear",
+    "ffn_down_exps": "output_linear",
+    "ffn_gate_inp_shexp": "shared_expert_gate",
+}
+_SHARED = {
+    "ffn_gate_shexp": "gate_proj",
+    "ffn_up_shexp": "up_proj input_linear",
+    "ffn_down_shexp": "down_proj output_linear",
+}
+_EXPERTS = {
+    "gate_proj": "ffn_gate_exps", "up_proj": "ffn_up_exps", "down_proj": "ffn_down_exps",
+    "w1": "ffn_gate_exps", "w3": "ffn_up_exps", "w2": "ffn_down_exps",
+}  # fmt: skip
+
+
+def _layer() -> dict[str, str]:
+    """Parts of a layer, by what Hugging Face calls them under all the names of their blocks."""
+    out: dict[str, str] = {}
+    for blocks, parts in (
+        ("", _NORMS),
+        ("self_attn. attention. self_attention. attn.", _ATTENTION),
+        ("mlp. block_sparse_moe.", _NETWORK),
+        ("mlp.shared_expert. mlp.shared_experts. shared_mlp.", _SHARED),
+    ):
+        for block in blocks.split() or [""]:
+            for name, theirs in parts.items():
+                out.update((block + word, name) for word in theirs.split())
+    return out
+
+
+_LAYER = _layer()
+_CORRECTIONS = (
+    "mlp.gate.e_score_correction_bias",
+    "mlp.moe_statics.e_score_correction_bias",
+    "block_sparse_moe.e_score_correction_bias",
+)
+_LAYER_NAME = re.compile(r"(?:layers|h)\.(\d+)\.(.+?)(?:\.(weight|bias))?")
+_OWN_NORM = re.compile(r"self_attn\.([qk])_layernorm\.norms\.(\d+)")
+_EXPERT_NAME = re.compile(r"layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
+_PREFIX = re.compile(
+    r"^(?:language_model\.)?(?:model\.|transformer\.|gpt_neox\.)?(?:language_model\.)?"
+)
+
+
+def names_of_hf(name: str, family: Family) -> str | None:
+    """The name here of a tensor of Hugging Face; None for one that is not known."""
+    short = _PREFIX.sub("", name)
+    top, _, kind = short.rpartition(".")
+    if top in _TOP and kind in ("weight", "bias"):
+        return f"{_TOP[top]}.{kind}"
+    found = _LAYER_NAME.fullmatch(short)
+    if found is None:
+        return None
+    layer, what, kind = found.groups()
+    if kind is None:
+        return f"blk.{layer}.exp_probs_b.bias" if what in _CORRECTIONS else None
+    known = {**_LAYER, **dict(family.renamed)}
+    return f"blk.{layer}.{known[what]}.{kind}" if what in known else None
+
+
+def expert_of_hf(name: str) -> tuple[str, int] | None:
+    """The stack that a tensor of Hugging Face is a part of, and its place there: an expert's
+    matrix, or a head's norm. None for one that is whole."""
+    short = _PREFIX.sub("", name)
+    expert = _EXPERT_NAME.fullmatch(short)
+    if expert is not None and expert[3] in _EXPERTS:
+        return f"blk.{expert[1]}.{_EXPERTS[expert[3]]}.weight", int(expert[2])
+    layer = _LAYER_NAME.fullmatch(short)
+    norm = _OWN_NORM.fullmatch(layer[2]) if layer is not None else None
+    if layer is not None and norm is not None:
+        return f"blk.{layer[1]}.attn_{norm[1]}_norm.{layer[3]}", int(norm[2])
+    return None
