@@ -17,6 +17,10 @@ ArithName = Literal["add", "sub", "mul", "div", "rem", "and", "or", "xor", "shl"
 CompareName = Literal["eq", "ne", "lt", "le", "gt", "ge"]
 
 _FLOAT_OPS = {"add": "addf", "sub": "subf", "mul": "mulf", "div": "divf"}
+_NEUTRAL = {"add": 0, "sub": 0, "mul": 1, "div": 1, "shl": 0, "shr": 0, "or": 0, "xor": 0}
+"""The right operand by which an integer stays as it is."""
+_NONE = object()
+_EXACT = {"add": int.__add__, "sub": int.__sub__, "mul": int.__mul__}
 
 
 class Arithmetic(Emitter):
@@ -54,8 +58,26 @@ class Arithmetic(Emitter):
                 raise self._refuse(f"there is no {verb} of {dt}")
             name = _FLOAT_OPS[verb]
         else:
+            known = self._folded(verb, x, y)
+            if known is not None:
+                return known
             name = _int_op(verb, dt)
-        return self.op(f"arith.{name} {x.name}, {y.name} : {x.mlir}", dt, x.lanes)
+        return self.pure(f"arith.{name} {x.name}, {y.name} : {x.mlir}", dt, x.lanes)
+
+    def _folded(self, verb: ArithName, x: Reg, y: Reg) -> Reg | None:
+        """The result on integers where constants say it: addresses are full of ``+ 0`` and ``* 1``,
+        and each is a line for MLIR to read."""
+        a, b = self.number_of(x), self.number_of(y)
+        if a is None and b is None:
+            return None
+        neutral = _NEUTRAL.get(verb, _NONE)
+        if b == neutral:
+            return x
+        if a == neutral and verb in ("add", "mul"):
+            return y
+        if x.dtype is INDEX and isinstance(a, int) and isinstance(b, int) and verb in _EXACT:
+            return self.const(_EXACT[verb](a, b), INDEX, x.lanes)
+        return None
 
     def compare(self, pred: CompareName, a: Reg | Number, b: Reg | Number) -> Reg:
         """Ordered float compare (``ne`` is true for nan), signed or unsigned integer compare."""
@@ -68,7 +90,7 @@ class Arithmetic(Emitter):
         if x.dtype.is_float8:
             return self.compare(pred, self.cast(x, f32), self.cast(y, f32))
         sign = "" if pred in ("eq", "ne") else "s" if x.dtype.kind == "int" else "u"
-        return self.op(f"arith.cmpi {sign}{pred}, {x.name}, {y.name} : {x.mlir}", bool_, x.lanes)
+        return self.pure(f"arith.cmpi {sign}{pred}, {x.name}, {y.name} : {x.mlir}", bool_, x.lanes)
 
     def select(self, cond: Reg, a: Reg | Number, b: Reg | Number) -> Reg:
         """a where ``cond`` holds, else b."""
@@ -81,7 +103,7 @@ class Arithmetic(Emitter):
         if lanes:
             cond, x, y = self.splat(cond, lanes), self.splat(x, lanes), self.splat(y, lanes)
             kinds = f"{cond.mlir}, {x.mlir}"
-        return self.op(f"arith.select {cond.name}, {x.name}, {y.name} : {kinds}", x.dtype, lanes)
+        return self.pure(f"arith.select {cond.name}, {x.name}, {y.name} : {kinds}", x.dtype, lanes)
 
     def logical_not(self, x: Reg) -> Reg:
         """The opposite of a bool."""
@@ -116,7 +138,7 @@ class Arithmetic(Emitter):
         if x.dtype is bool_:
             return x | y if verb == "max" else x & y
         tail = "imumf" if x.dtype.is_float else "ui" if x.dtype.kind == "uint" else "si"
-        return self.op(f"arith.{verb}{tail} {x.name}, {y.name} : {x.mlir}", x.dtype, x.lanes)
+        return self.pure(f"arith.{verb}{tail} {x.name}, {y.name} : {x.mlir}", x.dtype, x.lanes)
 
     def reduce(self, kind: str, x: Reg) -> Reg:
         """Fold the lanes of a vector in a fixed tree: add, mul, maximum or minimum.

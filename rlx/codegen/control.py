@@ -182,7 +182,9 @@ class Control(Memory):
         count = len(init) + len(told)
         self.line(f"{name}:{count} = scf.while ({pairs}) : ({types}) -> ({given}) {{")
         self._depth += 1
+        before = len(self._texts)
         more = test(*args)
+        self.forget(before)
         names = ", ".join(r.name for r in (*args, *(more for _ in told)))
         self.line(f"scf.condition({more.name}) {names} : {given}")
         self._depth -= 1
@@ -269,9 +271,10 @@ class Control(Memory):
         if name not in self._functions:
             outside = self._lines, self._head, self._constants, self._rounded, self._depth
             given = self._read, self._literals, self._spread, self._dims, self._whole
+            known = self._known, self._texts
             self._lines, self._head, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
             self._read, self._literals, self._spread, self._dims = set(), {}, {}, {}
-            self._whole = {}
+            self._whole, self._known, self._texts = {}, {}, []
             args = [self.reg(self.fresh(), INDEX) for _ in indices]
             body(*args)
             names = [*(a.name for a in args), *sorted(self._read)]
@@ -281,6 +284,7 @@ class Control(Memory):
             self._functions[name] = lines, self._read
             self._lines, self._head, self._constants, self._rounded, self._depth = outside
             self._read, self._literals, self._spread, self._dims, self._whole = given
+            self._known, self._texts = known
         words = sorted(self._functions[name][1])
         self._read.update(words)
         values = ", ".join([*(x.name for x in (*buffers, *indices)), *words])
@@ -297,7 +301,9 @@ class Control(Memory):
         """Emit a region whose body yields values of the types of ``like``."""
         self.line(head)
         self._depth += 1
+        before = len(self._texts)
         out = body()
+        self.forget(before)
         if like:
             regs = flat([out] if isinstance(out, Reg) else out or ())
             found, wanted = [r.mlir for r in regs], [r.mlir for r in flat(like)]

@@ -45,6 +45,9 @@ class Emitter:
         # The sizes of symbolic dims by the symbols' names, and what was computed of them.
         self._symbols: dict[str, Reg] = {}
         self._dims: dict[SymDim, Reg] = {}
+        # What the open regions have computed: names by texts, and the texts in their order.
+        self._known: dict[str, str] = {}
+        self._texts: list[str] = []
         self._count = 0
         self._depth = 2
         self._functions: dict[str, tuple[list[str], set[str]]] = {}
@@ -83,6 +86,24 @@ class Emitter:
         name = f"%t{self._count}"
         self._lines.append(f"{'  ' * self._depth}{name} = {text}")
         return self.reg(name, dt, lanes)
+
+    def pure(self, text: str, dt: DType, lanes: int) -> Reg:
+        """As ``op``, for an operation without effects that reads no memory: where one of the same
+        text has been done in this region or around it, its register."""
+        name = self._known.get(text)
+        if name is not None:
+            return Reg(self.kernel, name, dt, lanes)
+        found = self.op(text, dt, lanes)
+        self._known[text] = found.name
+        self._texts.append(text)
+        return found
+
+    def forget(self, count: int) -> None:
+        """Leave a region, before which ``count`` texts were known: nothing after it has its values.
+        """
+        for text in self._texts[count:]:
+            del self._known[text]
+        del self._texts[count:]
 
     def _require(self, dt: DType) -> None:
         lacks = self.target.lacks
@@ -216,12 +237,12 @@ class Emitter:
     @contextmanager
     def at_top(self) -> Generator[None]:
         """Append to the beginning of the function at hand, where its constants are."""
-        lines, depth = self._lines, self._depth
-        self._lines, self._depth = self._head, 2
+        outside = self._lines, self._depth, self._known, self._texts
+        self._lines, self._depth, self._known, self._texts = self._head, 2, {}, []
         try:
             yield
         finally:
-            self._lines, self._depth = lines, depth
+            self._lines, self._depth, self._known, self._texts = outside
 
     def literal(self, at: int, of: int, dt: DType) -> Reg:
         """A scalar that the launch brings, behind its sizes: in the words from ``at`` on, of ``of``

@@ -27,7 +27,7 @@ __all__ = ["compile_kernels", "framed", "to_assembly", "to_llvm"]
 # The order matters: functions first, so that memrefs become bare pointers. The canonicalizer then
 # folds the descriptors away that each access unpacks, and halves the text that LLVM parses.
 PIPELINE = (
-    "builtin.module(cse,convert-vector-to-scf,convert-scf-to-cf,expand-strided-metadata,"
+    "builtin.module(cse,convert-scf-to-cf,"
     "convert-func-to-llvm{use-bare-ptr-memref-call-conv=1},convert-to-llvm,"
     "canonicalize{region-simplify=disabled},reconcile-unrealized-casts)"
 )

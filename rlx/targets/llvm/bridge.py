@@ -38,6 +38,9 @@ _PLAIN = re.compile(
     r"(?<![\w.%@$-])(half|bfloat|float|double) ([-+]?\d+\.\d+(?:e[-+]\d+)?)(?![\w.])"
 )
 _MAY_HOLD_ONE = re.compile(r"\d(?:\.\d|[eE][-+])|f0x|[-+](?:inf|[qs]?nan)")
+# What each line has for which that is so. Text is full of digits, and a search for what begins
+# with a certain character takes a tenth of the time.
+_MARKS = [re.compile(mark) for mark in (r"\.\d", r"e[-+]", r"E[-+]", "f0x", "inf", "nan")]
 
 
 def to_llvm22(text: str) -> str:
@@ -47,10 +50,9 @@ def to_llvm22(text: str) -> str:
     """
     out: list[str] = []
     done = 0
-    # From one line with a constant to the next: most lines have none, and are never looked at.
-    while found := _MAY_HOLD_ONE.search(text, done):
-        start = text.rfind("\n", 0, found.start()) + 1
-        end = text.find("\n", found.end())
+    found = {text.rfind("\n", 0, m.start()) + 1 for mark in _MARKS for m in mark.finditer(text)}
+    for start in sorted(found):
+        end = text.find("\n", start)
         end = len(text) if end < 0 else end
         out += text[done:start], _rewrite_line(text[start:end])
         done = end
