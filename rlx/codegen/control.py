@@ -271,10 +271,10 @@ class Control(Memory):
         if name not in self._functions:
             outside = self._lines, self._head, self._constants, self._rounded, self._depth
             given = self._read, self._literals, self._spread, self._dims, self._whole
-            known = self._known, self._texts
+            known = self._known, self._texts, self._numbers
             self._lines, self._head, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
             self._read, self._literals, self._spread, self._dims = set(), {}, {}, {}
-            self._whole, self._known, self._texts = {}, {}, []
+            self._whole, self._known, self._texts, self._numbers = {}, {}, [], {}
             args = [self.reg(self.fresh(), INDEX) for _ in indices]
             body(*args)
             names = [*(a.name for a in args), *sorted(self._read)]
@@ -284,7 +284,7 @@ class Control(Memory):
             self._functions[name] = lines, self._read
             self._lines, self._head, self._constants, self._rounded, self._depth = outside
             self._read, self._literals, self._spread, self._dims, self._whole = given
-            self._known, self._texts = known
+            self._known, self._texts, self._numbers = known
         words = sorted(self._functions[name][1])
         self._read.update(words)
         values = ", ".join([*(x.name for x in (*buffers, *indices)), *words])

@@ -99,8 +99,7 @@ class Emitter:
         return found
 
     def forget(self, count: int) -> None:
-        """Leave a region, before which ``count`` texts were known: nothing after it has its values.
-        """
+        """Leave a region, before which so many texts were known: its values end with it."""
         for text in self._texts[count:]:
             del self._known[text]
         del self._texts[count:]

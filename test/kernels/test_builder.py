@@ -255,6 +255,53 @@ def test_a_function_of_a_kernel_is_defined_once_and_called_with_what_it_needs() 
     assert (found == given * 0.25 + [0.5, 10.5, 1, 33.5]).all()
 
 
+def test_text_has_no_value_twice_where_it_is_known_and_no_neutral_operand() -> None:
+    k = Kernel("k", TARGET)
+    x, y, n = k.buffer("x", f32), k.buffer("y", f32), k.size("n")
+
+    def body(i: Reg) -> None:
+        k.when(n > 3, lambda: k.store(k.load(x, i * n), y, i))
+        k.when(n > 3, lambda: k.store(k.load(x, i * n) + 1.0, y, i))  # i * n was another branch's
+        assert (i * n).name == (i * n).name
+        assert (i + 0) is i
+        assert (1 * i) is i
+        assert (i - 0) is i
+        assert (i // 1) is i
+        assert (k.index(3) * 4 - 5).name == k.index(7).name
+        assert k.minimum(i, n).name == k.minimum(i, n).name
+        assert k.select(i < n, i, n).name == k.select(i < n, i, n).name
+
+    k.parallel(body)
+    text = k.text().text
+    assert text.count("arith.muli") == 3
+    assert text.count("arith.cmpi sgt") == 1
+    found, given = np.zeros(4, np.float32), np.arange(40, dtype=np.float32)
+    jit(k.text())(0, 4, [given, found], [10])
+    assert found.tolist() == [1, 11, 21, 31]
+
+
+def test_numbers_of_constants_are_those_of_a_function() -> None:
+    """Each function of a kernel names its constants from 0 on."""
+    k = Kernel("k", TARGET)
+    y, n = k.buffer("y", u32), k.size("n")
+
+    def inner(i: Reg) -> None:
+        lanes = k.lane_numbers(u32, 4)  # the first constant here, as 0 is outside
+        k.store(lanes + lanes, y, i * 4, 4)
+
+    def body(i: Reg) -> None:
+        zero = k.const(0, u32, 4)
+        k.outline("inner", [y], [i], inner)
+        assert k.number_of(zero) == 0
+        k.store(k.load(y, i * 4, 4) + zero, y, i * 4)
+
+    assert n.name == "%n"
+    k.parallel(body)
+    got = np.zeros(4, np.uint32)
+    jit(k.text())(0, 1, [got], [1])
+    assert got.tolist() == [0, 2, 4, 6]
+
+
 def test_stack_is_taken_once() -> None:
     k = Kernel("k", TARGET)
     y = k.buffer("y", f32)

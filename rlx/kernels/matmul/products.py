@@ -250,11 +250,18 @@ class Products(Epilogue):
         """Where the strip has the sums of the rows from ``first`` on, of some panels."""
         return [first * self.strip_width + (self.column(p) - s.column) for p in panels]
 
-    def vectors(self, rows: int, places: list[Reg]) -> list[Reg]:
-        """The vectors of a tile, of which each panel begins at its place in the strip."""
+    def vectors(self, rows: int, places: list[Reg]) -> list[tuple[Buffer, int]]:
+        """The vectors of a tile, of which each panel begins at its place in the strip: a part of
+        scratch, and how far behind its start. LLVM has less to do for addresses that differ by
+        constants from a pointer than for as many sums of integers."""
+        dt = self.config.accumulate
+        starts = [self.k.scratch(dt, at * dt.bytes) for at in places]
         steps = [v * self.shape.lanes for v in range(self.shape.vectors)]
         return [
-            at + (r * self.strip_width + v) for r in range(rows) for at in places for v in steps
+            (start, r * self.strip_width + v)
+            for r in range(rows)
+            for start in starts
+            for v in steps
         ]
 
     def begin(self, b: _Block, first: Reg, count: int, panels: list[_Panel]) -> list[Reg]:
@@ -263,14 +270,14 @@ class Products(Epilogue):
         is_first = k.compare("eq", b.first, 0)
         places = self.places(b.strip, first, [p.number for p in panels])
         places = [k.select(is_first, self.zeros, at) for at in places]
-        return [k.load(b.strip.task.sums, at, self.lanes) for at in self.vectors(count, places)]
+        return [k.load(start, at, self.lanes) for start, at in self.vectors(count, places)]
 
     def store(self, s: Strip, first: Reg, panels: list[Reg], sums: list[Reg]) -> None:
         """The sums of a tile into the strip."""
         rows = len(sums) // (len(panels) * self.shape.vectors)
         places = self.vectors(rows, self.places(s, first, panels))
-        for value, at in zip(sums, places, strict=True):
-            self.k.store(value, s.task.sums, at, self.lanes)
+        for value, (start, at) in zip(sums, places, strict=True):
+            self.k.store(value, start, at, self.lanes)
 
     def turn(self, b: _Block, p: Reg) -> None:
         """Transpose a panel's block of a turned B into scratch."""
