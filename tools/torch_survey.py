@@ -2,15 +2,18 @@
 
     python tools/torch_survey.py timm [--only NAME ...] [--out FILE]
     python tools/torch_survey.py transformers [--device interpret]
+    python tools/torch_survey.py transformers --out FILE --page docs/transformers.md
 
 It needs torch and the package (`pip install torch timm transformers`), and downloads nothing:
 models are made from their configurations, the smallest of each family of timm and each
-architecture of transformers made small (``torch_survey_models.py``). Weights are drawn so that no
+architecture of transformers made small (``torch_survey_configs.py``). Weights are drawn so that no
 output vanishes, and an output that hardly varies counts as no test. Each model is imported,
-compiled and compared with ``ep.module()`` in a process of its own, which may take ``--seconds``;
+compiled and compared with ``ep.module()`` in a process of its own, which has ``--seconds`` of CPU;
 a line of JSON a model says what became of it, and the counts come last. Where f32 itself does not
 tell, since torch's result is further than half the tolerance from that in f64, ours may be twice as
-far from that. With ``--device interpret`` nothing is compiled, which is quicker for small models.
+far from that. A FILE of results is continued, by several processes too; with ``--page`` nothing is
+run, and a page says what it holds. With ``--device interpret`` nothing is compiled, which is
+quicker for small models.
 """
 
 from __future__ import annotations
@@ -24,12 +27,15 @@ import signal
 import sys
 import time
 import warnings
+import zlib
 from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent))
+
+from torch_survey_page import page
 
 MEMORY = 14 << 30
 """The most address space of a process."""
@@ -196,7 +202,7 @@ def in_process(
         _child({"name": name, "stage": "build", "device": device}, run, seconds, write)
     os.close(write)
     data, start = b"", time.monotonic()
-    while time.monotonic() - start < seconds + 30:
+    while time.monotonic() - start < 20 * seconds:
         if select.select([read], [], [], 1)[0]:
             more = os.read(read, 1 << 20)
             if not more:
@@ -216,16 +222,15 @@ def _child(result: Result, run: Callable[[Result], None], seconds: int, write: i
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
     def late(*_: Any) -> None:
-        raise TimeoutError(f"over {seconds} s")
+        raise TimeoutError(f"over {seconds} s of CPU time")
 
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(seconds)
-    start = time.monotonic()
+    signal.signal(signal.SIGPROF, late)
+    signal.setitimer(signal.ITIMER_PROF, seconds)
     try:
         run(result)
     except BaseException as e:
         result["why"] = f"{type(e).__name__}: {e}"[:400]
-    result["seconds"] = round(time.monotonic() - start, 1)
+    result["seconds"] = round(sum(os.times()[:2]), 1)
     os.write(write, (json.dumps(result) + "\n").encode())
     os._exit(0)
 
@@ -245,16 +250,26 @@ def _load(package: str) -> None:
         assert model
 
 
+def _results(path: Path | None) -> dict[str, Result]:
+    lines = path.read_text().splitlines() if path and path.exists() else []
+    return {r["name"]: r for r in map(json.loads, lines)}
+
+
 def main() -> None:
     """Survey the models of a package."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
     parser.add_argument("package", choices=("timm", "transformers"))
     parser.add_argument("--only", nargs="*", default=None, help="these models")
     parser.add_argument("--out", type=Path, help="a file of results, which is continued")
-    parser.add_argument("--seconds", type=int, default=150, help="for each model")
+    parser.add_argument("--seconds", type=int, default=150, help="of CPU time, for each model")
     parser.add_argument("--device", default="cpu", help="a session's, such as interpret")
     parser.add_argument("--every", type=int, default=1, help="every so many models")
+    parser.add_argument("--page", type=Path, help="write this page of the results in --out")
     given = parser.parse_args()
+    if given.page:
+        found = list(_results(given.out).values())
+        given.page.write_text(page(given.package, found), encoding="utf-8")
+        return
     warnings.simplefilter("ignore")
     os.environ.update(HF_HUB_OFFLINE="1", TRANSFORMERS_VERBOSITY="error", RLX_CACHE="off")
     import torch
@@ -263,12 +278,13 @@ def main() -> None:
     torch.set_num_threads(1)
     _load(given.package)
     cases = models.timm_cases() if given.package == "timm" else models.transformers_cases()
-    before = given.out.read_text().splitlines() if given.out and given.out.exists() else []
-    results = {r["name"]: r for r in map(json.loads, before)}
-    for name, run in list(cases.items())[:: given.every]:
+    results = _results(given.out)
+    order = sorted(cases, key=lambda name: zlib.crc32(name.encode()))  # a part is a fair sample
+    for name in order[:: given.every]:
+        results.update(_results(given.out))  # another process may have added some
         if (given.only and name not in given.only) or name in results:
             continue
-        result = results[name] = in_process(name, run, given.seconds, given.device)
+        result = results[name] = in_process(name, cases[name], given.seconds, given.device)
         print(json.dumps(result), flush=True)
         if given.out:
             with given.out.open("a") as f:

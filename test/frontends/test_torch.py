@@ -150,6 +150,16 @@ def test_functions_are_those_of_torch(case: tuple[Any, ...]) -> None:
     rlx.from_torch(Function(function), *[torch.randn(s) for s in shapes])
 
 
+def test_what_is_only_asserted_of_elements_is_no_part_of_a_graph() -> None:
+    def checked(x: Any, sizes: Any) -> Any:
+        torch._check((sizes.sum() == x.shape[0]).item())
+        return x * 2
+
+    x, sizes = torch.randn(5, 3), torch.tensor([2, 3])
+    g = rlx.from_torch(Function(checked), x, sizes)
+    assert len(list(g.nodes())) == 2  # the number and the product
+
+
 def test_an_artifact_runs(tmp_path: Path) -> None:
     model, x = mlp(), torch.randn(2, 8)
     rlx.compile_artifact(rlx.from_torch(model, x)).save(tmp_path / "m.rlx")

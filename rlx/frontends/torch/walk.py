@@ -76,7 +76,10 @@ class Walk:
         _survey(self._module, missing)
         missing.refuse()
         found: Sequence[Any] = ()
+        needed = _needed(self._module)
         for node in self._module.graph.nodes:
+            if node not in needed and node.op != "placeholder":
+                continue
             if node.op == "placeholder":
                 self._env[node] = self._leaf(node)
             elif node.op == "get_attr":
@@ -185,8 +188,21 @@ def _fits(found: TensorType, said: TensorType) -> bool:
     return all(a == b for a, b in pairs if isinstance(a, int) and isinstance(b, int))
 
 
+def _needed(module: Any) -> set[Any]:
+    """The nodes that decide what a graph returns: not those that are only asserted something of."""
+    found: set[Any] = set()
+    waiting = [n for n in module.graph.nodes if n.op == "output"]
+    while waiting:
+        node = waiting.pop()
+        if node not in found:
+            found.add(node)
+            waiting.extend(node.all_input_nodes)
+    return found
+
+
 def _survey(module: Any, missing: MissingOps) -> None:
-    for node in module.graph.nodes:
+    needed = _needed(module)
+    for node in (n for n in module.graph.nodes if n in needed):
         if node.op == "get_attr" and isinstance(
             getattr(module, node.target, None), torch.fx.GraphModule
         ):
