@@ -62,7 +62,6 @@ def _squares(
     steps = depth / group
     held = dt if group > 1 or source.dtype.is_float else source.dtype  # integers are not widened
     zeros = k.const(0, held, lanes)
-    whole = count - count % lanes
 
     def load(place: Reg) -> Reg:
         return words(k, source, place, lanes) if group > 1 else k.load(source, place, lanes)
@@ -74,24 +73,22 @@ def _squares(
         else:
             k.store(x, panel, place)
 
-    def columns(v: Reg, inside: Reg | None = None) -> None:
-        numbers = [v + n if n else v for n in range(lanes)]
-        if inside is not None:  # the last column stands for those beyond, and becomes zeros
-            numbers = [k.minimum(j, count - 1) for j in numbers]
-        places = [at + stride * j for j in numbers]
+    def columns(v: Reg) -> None:
+        # The last column stands for those beyond, and becomes zeros. That is one square for all:
+        # to have another of whole vectors would be half of the code, and as fast.
+        inside = k.first_lanes(k.minimum(count - v, lanes), lanes)
+        places = [at + stride * k.minimum(v + n, count - 1) for n in range(lanes)]
 
         def square(step: Reg) -> None:
             i = k.minimum(step, steps - lanes)
             rows = transposed(k, [load(p + i * group) for p in places])
             for n, x in enumerate(rows):
-                value = x if inside is None else k.select(inside, x, zeros)
-                store(value, i + n if n else i, v)
+                store(k.select(inside, x, zeros), i + n if n else i, v)
 
         k.loop(0, steps, lanes, square)
 
     def beyond(v: Reg) -> None:
         k.loop(0, steps, 1, lambda i: store(zeros, i, v))
 
-    k.loop(0, whole, lanes, columns)
-    k.when(whole < count, lambda: columns(whole, k.first_lanes(count - whole, lanes)))
+    k.loop(0, count, lanes, columns)
     k.loop((count + (lanes - 1)) / lanes * lanes, width, lanes, beyond)
