@@ -109,19 +109,20 @@ _lowering = {
 """By the bits of an index: the conversion to LLVM reads others than 64 from the module."""
 
 _INDEX_OF_32 = "dlti.dl_spec = #dlti.dl_spec<index = 32 : i32>"
-_LAYOUT = re.compile(r"^target datalayout.*\n", re.MULTILINE)
+# A search for fixed characters is fast, where ``^`` is tried at every character of the text.
+_LAYOUT = re.compile(r"\ntarget datalayout.*")
 
 
 def _as_body(k: KernelText) -> str:
     return k.text.replace(f"func.func @{k.name}(", f"func.func @{k.name}_body(", 1)
 
 
-_HEAD = re.compile(r"^define (?:\w+ )?void( @[^(]+\(.*?\))( !dbg \S+)? \{$", re.MULTILINE)
+_HEAD = re.compile(r"\ndefine (?:\w+ )?void( @[^(]+\(.*?\))( !dbg \S+)? \{(?=\n)")
 
 
 def _local(text: str) -> str:
     """Make all functions local to the object and give them our attributes."""
-    return _HEAD.sub(lambda head: f"define internal void{head[1]} #1000{head[2] or ''} {{", text)
+    return _HEAD.sub(lambda head: f"\ndefine internal void{head[1]} #1000{head[2] or ''} {{", text)
 
 
 def _frame(k: KernelText, bits: Literal[32, 64]) -> str:
