@@ -40,6 +40,10 @@ def several(prompts: Any) -> list[Any]:
 def checked_ids(given: Any, vocab: int) -> list[int]:
     """Ids as a list. DTypeError for what are no whole numbers, GraphError for ids outside the
     vocabulary."""
+    if isinstance(given, list) and {*map(type, given)} == {int}:
+        low, high = min(given), max(given)
+        if low >= 0 and high < vocab:
+            return [*given]
     for n in given:
         if isinstance(n, bool) or not hasattr(n, "__index__"):
             raise DTypeError(f"a prompt's ids are whole numbers, found {n!r}")

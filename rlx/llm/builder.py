@@ -30,9 +30,10 @@ from rlx.llm.graph_weights import GraphWeights
 from rlx.llm.latent import latent_rows, values_of
 from rlx.llm.lora import Stack
 from rlx.llm.share import Share
+from rlx.ops.movement.constant import Constant
 from rlx.types import DType, f32
 
-__all__ = ["Cache", "StepGraph", "step_graphs"]
+__all__ = ["Cache", "StepGraph", "sequence_graph", "step_graphs"]
 
 Array = np.ndarray[Any, Any]
 
@@ -84,10 +85,31 @@ def step_graphs(
     layers = _Layers(config, weights, cache, precision, share, own)
     head = _head(config, weights, precision, share, last)
     made = layers.build()
-    left = sorted({*weights} - {*layers.used} - {*head.params} - {"rope_freqs.weight"})
+    _check_used(config, weights, {*layers.used, *head.params})
+    return made, head
+
+
+def sequence_graph(
+    config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache, precision: str
+) -> StepGraph:
+    """Layers and head as one graph, of one sequence whose keys lie in one page: ``sequence`` and
+    ``table`` are no inputs, and the first output has the logits of the last row. Errors as of
+    ``step_graphs``."""
+    layers = _Layers(config, weights, cache, precision, Share.whole(config), {}, alone=True)
+    made = layers.build()
+    hidden, *written = made.graph.outputs
+    last = hidden.narrow(0, hidden.shape[0] - 1, 1)
+    logits = _logits(layers, config, layers.share, precision, last)
+    made.graph.set_outputs([logits, *written])
+    _check_used(config, weights, {*layers.used})
+    return made
+
+
+def _check_used(config: ModelConfig, weights: Mapping[str, Tensor], used: set[str]) -> None:
+    """ModelError for weights that no graph reads."""
+    left = sorted({*weights} - used - {"rope_freqs.weight"})
     if left:
         raise ModelError(f"{len(left)} weights have no place in a {config.family.name}: {left[:4]}")
-    return made, head
 
 
 def _head(
@@ -101,7 +123,13 @@ def _head(
     c, wanted, name = config, Dim("wanted", 1), config.family.name
     made = GraphWeights(Graph(f"{name}.head"), weights, name, stacks, wanted)
     x = made.graph.input("hidden", [wanted, c.hidden])
-    name = "output" if "output.weight" in weights else "token_embd"
+    made.graph.set_outputs([_logits(made, c, share, precision, x)])
+    return StepGraph(made.graph, made.params, ())
+
+
+def _logits(made: GraphWeights, c: ModelConfig, share: Share, precision: str, x: Value) -> Value:
+    """Logits of hidden states, f32 ``[rows, vocab]``."""
+    name = "output" if "output.weight" in made.weights else "token_embd"
     # Errors here are errors of the logits, and few rows come here.
     logits = made.linear(
         x, name, (c.vocab, c.hidden), rows=share.vocab, in_16_bits=precision == "q8",
@@ -110,8 +138,7 @@ def _head(
     logits = logits * c.logit_scale
     if c.logit_softcap:
         logits = (logits * (1.0 / c.logit_softcap)).tanh() * c.logit_softcap
-    made.graph.set_outputs([share.joined(logits, c.vocab)])
-    return StepGraph(made.graph, made.params, ())
+    return share.joined(logits, c.vocab)
 
 
 class _Layers(FeedForward):
@@ -123,16 +150,22 @@ class _Layers(FeedForward):
         precision: str,
         share: Share,
         stacks: Mapping[str, Stack],
+        *,
+        alone: bool = False,
     ) -> None:
+        """``alone``: of one sequence, whose keys lie in one page."""
         rows = Dim("rows", 1)
         super().__init__(Graph(config.family.name), weights, config.family.name, stacks, rows)
         self.share = share
         self.rounds = precision == "q8"
         self.config, self.cache, g = config, cache, self.graph
-        self.ids, self.positions, self.sequence = (
-            g.input(n, [rows], "i32") for n in ("ids", "positions", "sequence")
-        )
-        self.table = g.input("table", cache.table, "i32")
+        self.ids, self.positions = (g.input(n, [rows], "i32") for n in ("ids", "positions"))
+        if alone:
+            self.sequence = self.positions * 0
+            self.table = Constant(np.zeros(cache.table, np.int32)).out
+        else:
+            self.sequence = g.input("sequence", [rows], "i32")
+            self.table = g.input("table", cache.table, "i32")
         width = len(share.kv_heads) * config.head_dim
         self.caches = [
             tuple(

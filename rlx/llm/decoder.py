@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,7 @@ import numpy as np
 
 from rlx.base.gc_pause import importing
 from rlx.base.mesh import Mesh
-from rlx.errors import GraphError, ModelError, ShapeError
+from rlx.errors import GraphError, ShapeError
 from rlx.frontends.gguf import GGUF, Tensor
 from rlx.ir.builders import public
 from rlx.llm.builder import Cache, StepGraph, step_graphs
@@ -20,8 +19,7 @@ from rlx.llm.lora import merged, read_adapter, stacked
 from rlx.llm.pages import KvPagePool
 from rlx.llm.share import Share
 from rlx.llm.team import Team
-from rlx.llm.weights import from_gguf, from_hf
-from rlx.models.files import read_json
+from rlx.llm.weights import model_of, read_model
 from rlx.models.progress import Progress
 from rlx.types import bf16, dtype, f16, f32
 
@@ -108,19 +106,12 @@ class Decoder:
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Decoder:
         """A GGUF file, or a folder of Hugging Face's; the options are those of the class."""
-        path = os.fspath(path)
-        if not os.path.isdir(path):
-            return cls.from_gguf(GGUF(path), **options)
-        config = ModelConfig.from_hf(read_json(os.path.join(path, "config.json"), dict))
-        return cls(config, from_hf(path, config), **options)
+        return cls(*read_model(path), **options)
 
     @classmethod
     def from_gguf(cls, file: GGUF, **options: Any) -> Decoder:
         """An open GGUF file; the options are those of the class."""
-        if "token_embd.weight" not in file:
-            raise ModelError(f"{file.file} has no token_embd.weight: it is no language model")
-        config = ModelConfig.from_gguf(file.metadata, file["token_embd.weight"].shape[0])
-        return cls(config, from_gguf(file, config), **options)
+        return cls(*model_of(file), **options)
 
     def step(self, rows: StepRows) -> Array:
         """Write keys and values of the rows into their pages, and return the logits of those that

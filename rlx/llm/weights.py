@@ -25,7 +25,7 @@ from rlx.quant.scheme import BlockScheme
 from rlx.quant.table import scheme_named
 from rlx.types import dtype
 
-__all__ = ["PLAIN", "block_of", "from_gguf", "from_hf", "part_of"]
+__all__ = ["PLAIN", "block_of", "from_gguf", "from_hf", "model_of", "part_of", "read_model"]
 
 Array = np.ndarray[Any, Any]
 Weights = dict[str, Tensor]
@@ -36,6 +36,23 @@ PLAIN = ("f32", "f16", "bf16")
 _PART = re.compile(r"blk\.\d+\.(\w+)\.(?:weight|bias)")
 _VECTORS = ("attn_q_norm", "attn_k_norm", "ffn_gate_inp_shexp", "exp_probs_b")
 """What files may have as a matrix, and is a vector here."""
+
+
+def read_model(path: str | os.PathLike[str]) -> tuple[ModelConfig, Weights]:
+    """The configuration and the weights of a GGUF file, or of a folder of Hugging Face's."""
+    path = os.fspath(path)
+    if not os.path.isdir(path):
+        return model_of(GGUF(path))
+    config = ModelConfig.from_hf(read_json(os.path.join(path, "config.json"), dict))
+    return config, from_hf(path, config)
+
+
+def model_of(file: GGUF) -> tuple[ModelConfig, Weights]:
+    """The configuration and the weights of an open GGUF file."""
+    if "token_embd.weight" not in file:
+        raise ModelError(f"{file.file} has no token_embd.weight: it is no language model")
+    config = ModelConfig.from_gguf(file.metadata, file["token_embd.weight"].shape[0])
+    return config, from_gguf(file, config)
 
 
 def from_gguf(file: GGUF, config: ModelConfig) -> Weights:

@@ -13,8 +13,10 @@ import pytest
 import rlx
 from rlx.models.bert import BertConfig, bert_encoder
 from rlx.models.safetensors import SafeTensors
+from rlx.tools.cli import main
 from support.cpp import ROOT, cmake_build, run, tool
 from support.minilm import minilm_dir
+from support.tiny_llm import write_talker
 
 Array = np.ndarray[Any, Any]
 
@@ -89,6 +91,17 @@ def test_a_program_of_c_runs_one_file_at_all_sizes(examples: Path, tmp_path: Pat
         run_model(examples, path, [np.resize(X, (301, 16)), np.zeros(2, np.int64)], 3, True)
     with pytest.raises(AssertionError, match=r"test_package.py:\d+: gather: index out of range"):
         run_model(examples, path, [X, np.array([4, 9])], 3, True)
+
+
+def test_a_program_of_c_prints_the_tokens_of_a_language_model(
+    examples: Path, tmp_path: Path
+) -> None:
+    folder, made, prompt = write_talker(tmp_path), tmp_path / "talker.rlx", [*range(40, 51)]
+    words = ["compile", str(folder), "-o", str(made), "--context", "32", "--dim", "rows=1..4"]
+    assert main(words) == 0
+    told = run(examples / "tell_tokens", made, "8", *map(str, prompt))
+    ids = rlx.LLM(folder, context=32).generate(prompt, max_new_tokens=8, ignore_eos=True)[0].ids
+    assert [int(line) for line in told.split()] == [*ids]
 
 
 def test_a_program_of_c_is_told_what_is_wrong(examples: Path, tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from itertools import takewhile
 from typing import Any, TypeVar
 
 from starlette.applications import Starlette
@@ -37,6 +38,11 @@ from rlx.llm.server.requests import Asked
 from rlx.llm.server.worker import Event, Job, Worker
 
 __all__ = ["make_app"]
+
+SHORT = 8192
+"""Bytes of a body whose prompt is tokens in about a millisecond."""
+LIMITS = ("response_format", "grammar", "regex")
+"""What may take longer to read than a prompt."""
 
 T = TypeVar("T")
 Handler = Callable[[Request], Awaitable[Response]]
@@ -122,8 +128,8 @@ class _Server:
 
         return guarded
 
-    async def _body(self, request: Request) -> Any:
-        """The JSON of a request, of a size that is allowed."""
+    async def _body(self, request: Request) -> tuple[Any, int]:
+        """The JSON of a request, of a size that is allowed, and its bytes."""
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         if kind != "application/json":
             raise ApiError(f"the content-type is application/json, found {kind!r}", status=415)
@@ -132,8 +138,9 @@ class _Server:
             parts.append(part)
             if sum(map(len, parts)) > self.max_body:
                 raise ApiError(f"a body has {self.max_body} bytes at most", status=413)
+        data = b"".join(parts)
         try:
-            return json.loads(b"".join(parts))
+            return json.loads(data), len(data)
         except (ValueError, RecursionError) as e:
             raise ApiError(f"the body is no JSON: {e}") from None
 
@@ -179,7 +186,7 @@ class _Server:
 
     async def embeddings(self, request: Request) -> Response:
         """Vectors of texts."""
-        body = await self._body(request)
+        body, _ = await self._body(request)
         with self._admitted():
             texts, packed, adapter = await asyncio.to_thread(
                 requests.embedding, self.llm, body, self.model
@@ -217,9 +224,13 @@ class _Server:
     async def _answered(
         self, request: Request, read: Callable[[LLM, Any, str], Asked], *, chat: bool
     ) -> Response:
-        body = await self._body(request)
+        body, size = await self._body(request)
         with self._admitted():
-            asked = await asyncio.to_thread(read, self.llm, body, self.model)
+            # What is read in less time than a thread takes to wake is read here.
+            if size <= SHORT and isinstance(body, dict) and not any(body.get(n) for n in LIMITS):
+                asked = read(self.llm, body, self.model)
+            else:
+                asked = await asyncio.to_thread(read, self.llm, body, self.model)
             replies = Replies(asked, self.llm.tokenizer, chat=chat)
             client = asked.client or (request.client.host if request.client else "")
             events = self._events(Job(asked.answers, client))
@@ -231,52 +242,66 @@ class _Server:
                 return Response(status_code=499)
             return JSONResponse(replies.whole())
 
-    async def _events(self, job: Job) -> AsyncGenerator[Event]:
-        """What comes of a job's answers, until all have ended; leaving it ends them."""
+    async def _events(self, job: Job) -> AsyncGenerator[list[Event]]:
+        """What comes of a job's answers, as much at a time as there is, until all have ended;
+        leaving it ends them."""
         metrics, at = self.metrics, time.monotonic()
         seen: dict[int, float] = {}
         self.worker.submit(job)
         left = len(job.answers)
         try:
             while left:
-                event = await job.events.get()
-                if event.error is not None:
-                    raise event.error
+                events = [await job.events.get()]
+                while not job.events.empty():
+                    events.append(job.events.get_nowait())
                 now = time.monotonic()
-                times = metrics.between if event.index in seen else metrics.first
-                times.add(now - seen.get(event.index, at))
-                seen[event.index] = now
-                left -= event.finish is not None
-                yield event
+                known = [*takewhile(lambda e: e.error is None, events)]
+                for event in known:
+                    times = metrics.between if event.index in seen else metrics.first
+                    times.add(now - seen.get(event.index, at))
+                    seen[event.index] = now
+                    left -= event.finish is not None
+                if known:
+                    yield known
+                if len(known) < len(events) and (error := events[len(known)].error) is not None:
+                    raise error
         finally:
             self.worker.cancel(job)
             metrics.prompt_tokens += sum(len(a.prompt) for a in job.answers)
             metrics.cached_tokens += sum(a.cached for a in job.answers)
 
     async def _lines(
-        self, events: AsyncGenerator[Event], replies: Replies
-    ) -> AsyncGenerator[dict[str, Any] | None]:
-        """The chunks of a stream; None at its end."""
+        self, groups: AsyncGenerator[list[Event]], replies: Replies
+    ) -> AsyncGenerator[list[dict[str, Any] | None]]:
+        """The chunks of a stream, those together that are there together; None at its end."""
+        chunks: list[dict[str, Any] | None] = [*replies.first()]
         try:
-            for chunk in replies.first():
-                yield chunk
+            if chunks:
+                yield chunks
             held: dict[int, list[Drawn]] = {}
-            async with aclosing(events):
-                async for event in events:
-                    drawn = held.setdefault(event.index, [])
-                    if event.drawn is not None:
-                        drawn.append(event.drawn)
-                    if event.text or event.finish is not None:
-                        yield replies.part(event.index, event.text, drawn, event.finish)
-                        held[event.index] = []
-            for chunk in replies.last():
-                yield chunk
-            yield None
+            left = len(replies.asked.answers)
+            async with aclosing(groups):
+                async for events in groups:
+                    chunks = []
+                    for event in events:
+                        drawn = held.setdefault(event.index, [])
+                        if event.drawn is not None:
+                            drawn.append(event.drawn)
+                        if event.text or event.finish is not None:
+                            chunks.append(
+                                replies.part(event.index, event.text, drawn, event.finish)
+                            )
+                            held[event.index] = []
+                        left -= event.finish is not None
+                    if not left:
+                        chunks += [*replies.last(), None]
+                    if chunks:
+                        yield chunks
         except (GeneratorExit, asyncio.CancelledError):
             self.metrics.cancelled += 1
             raise
         except Exception as e:
-            yield _api_error(e).body()
+            yield [_api_error(e).body()]
 
     def _stream_ended(self) -> None:
         self.active -= 1
@@ -286,7 +311,7 @@ class _EventStream(Response):
     """Chunks as server-sent events; a client that goes away ends them."""
 
     def __init__(
-        self, chunks: AsyncGenerator[dict[str, Any] | None], ended: Callable[[], None]
+        self, chunks: AsyncGenerator[list[dict[str, Any] | None]], ended: Callable[[], None]
     ) -> None:
         super().__init__(media_type="text/event-stream", headers={"cache-control": "no-cache"})
         del self.headers["content-length"]
@@ -298,9 +323,8 @@ class _EventStream(Response):
         async def write() -> bool:
             await send(start)
             async with aclosing(self._chunks) as chunks:
-                async for chunk in chunks:
-                    text = "[DONE]" if chunk is None else json.dumps(chunk, ensure_ascii=False)
-                    data = f"data: {text}\n\n".encode()
+                async for some in chunks:
+                    data = "".join(map(_line, some)).encode()
                     await send({"type": "http.response.body", "body": data, "more_body": True})
             await send({"type": "http.response.body", "body": b"", "more_body": False})
             return True
@@ -311,7 +335,13 @@ class _EventStream(Response):
             self._ended()
 
 
-async def _exhaust(events: AsyncGenerator[Event]) -> bool:
+def _line(chunk: dict[str, Any] | None) -> str:
+    """A chunk as an event; None is the end's."""
+    text = "[DONE]" if chunk is None else json.dumps(chunk, ensure_ascii=False)
+    return f"data: {text}\n\n"
+
+
+async def _exhaust(events: AsyncGenerator[list[Event]]) -> bool:
     async with aclosing(events):
         async for _ in events:
             pass

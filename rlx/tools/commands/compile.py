@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+from rlx.errors import RlxError
 from rlx.tools.arrays import Once, check_free, dim_or_range
 from rlx.tools.graphs import MODEL, add_constants, add_params, graph_from, params_from
+from rlx.tools.kinds import LANGUAGE, kind_of
 from rlx.tools.options import add_force, add_precision
 
+if TYPE_CHECKING:
+    from rlx.ir.graph import Graph
+
 __all__ = ["add_arguments", "run"]
+
+CONTEXT = 512
+ROWS = 64
+"""Rows of a step of a language model at most; a longer prompt takes several."""
 
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("graph", metavar="MODEL", help=MODEL)
+    p.add_argument(
+        "graph", metavar="MODEL", help=f"{MODEL}; or a language model (.gguf, or a folder)"
+    )
     p.add_argument(
         "-o", dest="output", required=True, metavar="FILE",
         help="the artifact; for cortexm and fpga a folder, which is made",
@@ -31,6 +44,11 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     add_constants(p)
     add_params(p)
+    p.add_argument(
+        "--context", type=int, metavar="TOKENS",
+        help="of a language model: how many tokens its keys and values have room for (default:"
+        f" {CONTEXT})",
+    )  # fmt: skip
     add_precision(p)
     add_force(p)
 
@@ -43,11 +61,16 @@ def run(args: argparse.Namespace) -> int:
     check_free(args.output, args.force)
     ranges = {name: size for name, size in args.dim if isinstance(size, tuple)}
     args.dim = [given for given in args.dim if given[0] not in ranges]
-    graph = graph_from(args.graph, args)
-    made = rlx.compile_artifact(
-        graph, args.target, dims=ranges, params=params_from(args, graph),
-        precision=args.precision or "f32",
-    )  # fmt: skip
+    precision = args.precision or "f32"
+    if kind_of(args.graph) in LANGUAGE:
+        precision = args.precision or "q8"
+        graph, params = _language(args, ranges, precision)
+    elif args.context is not None:
+        raise RlxError(f"--context is of language models, and {args.graph} is none")
+    else:
+        graph = graph_from(args.graph, args)
+        params = params_from(args, graph)
+    made = rlx.compile_artifact(graph, args.target, dims=ranges, params=params, precision=precision)
     made.save(args.output)
     if isinstance(made, Project):
         print(f"{args.output}: {len(made.files)} files for {made.report}", file=sys.stderr)
@@ -62,3 +85,23 @@ def run(args: argparse.Namespace) -> int:
         if name.endswith(("/report", "/residency")):
             print(data.decode().rstrip(), file=sys.stderr)
     return 0
+
+
+def _language(
+    args: argparse.Namespace, ranges: dict[str, tuple[int, int]], precision: str
+) -> tuple[Graph, Mapping[str, Any]]:
+    """The graph of a step of a language model and its weights; a step has up to ``ROWS`` rows
+    unless ``ranges`` say how many."""
+    from rlx.llm.artifact import graph_of_model
+
+    given = [f"--{name}" for name in ("constant", "params", "param") if getattr(args, name)]
+    if given:
+        raise RlxError(f"{args.graph} has its weights, and no inputs to fix: leave {given[0]} out")
+    context = CONTEXT if args.context is None else args.context
+    if context < 1:
+        raise RlxError(f"--context is 1 token or more, found {context}")
+    made = graph_of_model(args.graph, context, precision)
+    dims = dict(args.dim)
+    if not dims:
+        ranges.setdefault("rows", (1, ROWS))
+    return (made.graph.bind(dims) if dims else made.graph), made.params
