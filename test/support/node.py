@@ -52,14 +52,16 @@ def run_folder(
     artifact: Artifact,
     feeds: Mapping[str, Any],
     dims: Mapping[str, int] | None = None,
+    threads: int = 1,
 ) -> list[Array]:
     """The outputs of a bundle in a folder, for many sizes at ``dims``; FaultError with what it says
-    if it does not end well."""
+    if it does not end well. A model of so many ``threads`` stays there."""
     for n, (name, *_) in enumerate(artifact.inputs):
         np.ascontiguousarray(feeds[name]).tofile(folder / f"in{n}")
     node = _process()
     assert node.stdin is not None and node.stdout is not None
-    node.stdin.write(f"{json.dumps({'folder': str(folder), 'dims': dims or {}})}\n")
+    asked = {"folder": str(folder), "dims": dims or {}, "threads": threads}
+    node.stdin.write(f"{json.dumps(asked)}\n")
     node.stdin.flush()
     line = node.stdout.readline()
     if not line:
@@ -89,6 +91,8 @@ class WasmProgram:
         self._folder = tempfile.TemporaryDirectory(prefix="rlx-wasm-")
         self.files = write_bundle(self.artifact, self._folder.name)
 
-    def run(self, feeds: Mapping[str, Any], dims: Mapping[str, int] | None = None) -> list[Array]:
+    def run(
+        self, feeds: Mapping[str, Any], dims: Mapping[str, int] | None = None, threads: int = 1
+    ) -> list[Array]:
         """The outputs."""
-        return run_folder(Path(self._folder.name), self.artifact, feeds, dims)
+        return run_folder(Path(self._folder.name), self.artifact, feeds, dims, threads)

@@ -1,5 +1,5 @@
 // Runs bundles of `write_bundle` as WebAssembly in node. A line of stdin is JSON: the folder, and the
-// dims of a bundle for many sizes. Inputs are in0, in1, ... there, and outputs are written as out0,
+// dims of a bundle for many sizes, and how many threads. Inputs are in0, in1, ... there, and outputs are written as out0,
 // out1, ... A line of JSON says what went wrong, "" if nothing did, and the shapes of the outputs.
 import { existsSync, readFileSync, writeFileSync } from "node:fs";
 import { createInterface } from "node:readline";
@@ -7,19 +7,20 @@ import { pathToFileURL } from "node:url";
 
 const models = new Map();
 
-async function loaded(bundle) {
-  if (!models.has(bundle)) {
+async function loaded(bundle, threads) {
+  const key = `${bundle} ${threads}`;
+  if (!models.has(key)) {
     const { load, ARRAYS } = await import(pathToFileURL(`${bundle}/rlx.js`));
     const from = async (name) => new Response(readFileSync(`${bundle}/${name}`));
-    models.set(bundle, { model: await load(bundle, null, from), ARRAYS });
+    models.set(key, { model: await load(bundle, null, from, threads), ARRAYS });
   }
-  return models.get(bundle);
+  return models.get(key);
 }
 
 for await (const line of createInterface({ input: process.stdin })) {
-  const { folder, dims } = JSON.parse(line);
+  const { folder, dims, threads } = JSON.parse(line);
   try {
-    const { model, ARRAYS } = await loaded(folder);
+    const { model, ARRAYS } = await loaded(folder, threads);
     const { inputs, outputs, run } = model.bind(dims);
     const feeds = {};
     inputs.forEach(({ name, dtype }, n) => {

@@ -116,23 +116,54 @@ def test_damaged_steps_are_refused(tmp_path: Path, word: int, value: int, says: 
         node.run_folder(tmp_path, made, {"x": np.ones(3, np.float32)})
 
 
+def test_threads_give_the_same_bits() -> None:
+    """Of one module after another; a fault ends a call, and the next one runs."""
+    _need_node()
+    g = rlx.Graph("threads")
+    n = rlx.Dim("n", 2, 512)
+    x, at = g.input("x", [n, 64]), g.input("at", [n], "i64")
+    h = (x @ g.param("w", [64, 96])).gelu()
+    last, _ = rlx.scan(lambda c, r: (c + r, c), h[0], h)
+    g.set_outputs([h.softmax(), h.sum(axes=0), h.gather(at, axis=0, mode="fault"), last])
+    params = {"w": rng.standard_normal((64, 96)).astype(np.float32)}
+    program = node.WasmProgram(g, params)
+    assert len(program.artifact.variants) > 1
+    for size in (512, 3, 200, 512):
+        feeds = {
+            "x": rng.standard_normal((size, 64)).astype(np.float32),
+            "at": rng.integers(0, size, size),
+        }
+        one, many = (program.run(feeds, {"n": size}, threads) for threads in (1, 3))
+        for a, b in zip(one, many, strict=True):
+            assert a.tobytes() == b.tobytes()
+        for a, b in zip(many, interpret(g, {**feeds, **params}), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4)
+        feeds["at"][1] = size
+        with pytest.raises(FaultError, match="index out of range"):
+            program.run(feeds, {"n": size}, 3)
+
+
 def test_a_browser_runs_it(tmp_path: Path) -> None:
+    """On as many threads as there are, in a page that is isolated."""
     g = rlx.Graph("page")
-    x = g.input("x", [2, 3])
+    x = g.input("x", [256, 3])
     g.set_outputs({"y": x.exp() @ g.param("w", [3, 4])})
-    w, given = rng.standard_normal((3, 4)).astype(np.float32), np.ones((2, 3), np.float32)
+    w, given = rng.standard_normal((3, 4)).astype(np.float32), np.ones((256, 3), np.float32)
     write_bundle(rlx.compile_artifact(g, "wasm", params={"w": w}), tmp_path / "site")
     found = result_of(
         tmp_path / "site",
         """
         const { load } = await import(`${here}/rlx.js`);
         const model = await load();
-        const { y } = await model.run({ x: new Float32Array(6).fill(1) });
-        return [model.target, ...y];
+        const { y } = await model.run({ x: new Float32Array(768).fill(1) });
+        const own = model.threads?.count ?? 1;
+        model.close();
+        return [model.target, own, navigator.hardwareConcurrency, ...y];
         """,
     )
-    assert found[0] == "wasm"
-    np.testing.assert_allclose(np.reshape(found[1:], (2, 4)), np.exp(given) @ w, rtol=1e-5)
+    target, own, there, *y = found
+    assert (target, own) == ("wasm", there)
+    np.testing.assert_allclose(np.reshape(y, (256, 4)), np.exp(given) @ w, rtol=1e-5)
 
 
 def test_a_sentence_encoder_agrees_with_the_cpu(tmp_path: Path) -> None:

@@ -68,6 +68,7 @@ def test_the_command_writes_a_folder_that_needs_nothing_else(
         "weights.bin",
         "rlx.js",
         "wasm.js",
+        "threads.js",
         "sizes.js",
         "steps.js",
         "index.html",

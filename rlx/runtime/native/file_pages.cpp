@@ -1,7 +1,5 @@
 #include "file_pages.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <cinttypes>
 #include <cstdio>
@@ -43,7 +41,7 @@ void FilePages::release([[maybe_unused]] const void* data, [[maybe_unused]] size
   const uintptr_t begin = (at + page - 1) / page * page, end = (at + bytes) / page * page;
   for (const auto& [first, last] : files_) {
     if (first <= begin && begin < end && end <= last) {
-      madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+      give_back_pages(reinterpret_cast<const void*>(begin), end - begin);
     }
   }
 #endif

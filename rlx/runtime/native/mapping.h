@@ -14,6 +14,15 @@ size_t system_page_size();
 // else may be there: other memory would lose its contents.
 void give_back_pages(const void* file, size_t bytes);
 
+// Has the stack of this thread reach further than a kernel's frame does. Windows gives stacks their
+// pages one by one, and a frame that steps over the next ends the process: code for other systems,
+// which kernels are, does not touch them in order.
+#if defined(_WIN32)
+void reserve_stack();
+#else
+inline void reserve_stack() {}
+#endif
+
 // Zeroed private pages, writable until seal().
 class Mapping {
  public:

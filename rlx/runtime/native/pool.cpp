@@ -9,6 +9,7 @@
 
 #include "error.h"
 #include "futex.h"
+#include "mapping.h"
 #include "thread_count.h"
 #include "trace.h"
 
@@ -51,6 +52,7 @@ bool run_range(const Task& task, int64_t begin, int64_t end) {
     scratch = thread_scratch(task.scratch);
     if (scratch == nullptr) return false;
   }
+  reserve_stack();
   task.kernel(task.first + begin, task.first + end, task.buffers, task.sizes, scratch);
   return true;
 }

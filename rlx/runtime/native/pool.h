@@ -25,8 +25,14 @@ namespace rlx {
 // index must not depend on how the range is cut.
 inline constexpr int kKernelAbi = 2;
 inline constexpr int kOldestKernelAbi = 1;  // whose kernels run here too: they never ask for rounds
-using Kernel = void (*)(int64_t begin, int64_t end, void* const* buffers, const int64_t* sizes,
-                        void* scratch);
+// Its calling convention is that of the System V ABI on every system, as artifacts are the same there.
+#if defined(_WIN32) && defined(__x86_64__)
+#define RLX_KERNEL_CALL __attribute__((sysv_abi))
+#else
+#define RLX_KERNEL_CALL
+#endif
+using Kernel = void(RLX_KERNEL_CALL*)(int64_t begin, int64_t end, void* const* buffers,
+                                      const int64_t* sizes, void* scratch);
 
 // One launch. Everything it points at must outlive Pool::run.
 struct Task {

@@ -6,10 +6,10 @@ values, and what runs it.
     write_bundle(rlx.compile_artifact(graph, "webgpu", params=params), "site/model")
 
 A page loads ``rlx.js`` from the folder, which loads the rest; nothing comes from elsewhere. The
-files are ``rlx.js``, ``wasm.js``, ``sizes.js`` and ``steps.js``, the code; ``program.json``, which
-has the steps and the memories, of an artifact for many sizes those of each variant;
-``kernels.wgsl`` and ``kernels.wasm``; ``weights.bin``, the params and constants one after another;
-and ``index.html``, a page that runs the program on inputs of its own, as an example.
+files are ``rlx.js``, ``wasm.js``, ``threads.js``, ``sizes.js`` and ``steps.js``, the code;
+``program.json``, which has the steps and the memories, of an artifact for many sizes those of each
+variant; ``kernels.wgsl`` and ``kernels.wasm``; ``weights.bin``, the params and constants one after
+another; and ``index.html``, a page that runs the program on inputs of its own, as an example.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from rlx.runtime.devices.gpu_program import DeviceVariant
 from rlx.runtime.encoding import places_of
 from rlx.runtime.web.programs import Programs
 from rlx.schedule.plan import Signature
-from rlx.targets.wasm.module import data_bytes
+from rlx.targets.wasm.module import data_bytes, shared_imports
 
 __all__ = ["FORMAT", "write_bundle"]
 
-FORMAT = 4
+FORMAT = 5
 """The number of ``program.json``'s format, which ``rlx.js`` checks."""
 
-_COPIED = ("rlx.js", "wasm.js", "sizes.js", "steps.js", "index.html")
+_COPIED = ("rlx.js", "wasm.js", "threads.js", "sizes.js", "steps.js", "index.html")
 
 _KERNELS = {"webgpu": "kernels.wgsl", "wasm": "kernels.wasm"}
 """The targets that pages run, and the file of their code."""
@@ -138,13 +138,17 @@ def _signature(signature: Signature) -> dict[str, Any]:
     return {"name": name, "dtype": dt, "shape": dims}
 
 
-def _modules(codes: Sequence[bytes]) -> list[dict[str, int]]:
-    """Where the modules lie in their file, and the bytes of their constants."""
-    starts = [sum(map(len, codes[:n])) for n in range(len(codes))]
-    return [
-        {"at": at, "bytes": len(code), "data": data_bytes(code)}
-        for at, code in zip(starts, codes, strict=True)
-    ]
+def _modules(codes: Sequence[bytes]) -> list[dict[str, Any]]:
+    """Where the modules lie in their file, the bytes of their constants, and what stands in place
+    of the imports of one that several threads share."""
+    found: list[dict[str, Any]] = []
+    at = 0
+    for code in codes:
+        start, size, imports = shared_imports(code)
+        shared = {"at": start, "bytes": size, "imports": list(imports)}
+        found.append({"at": at, "bytes": len(code), "data": data_bytes(code), "shared": shared})
+        at += len(code)
+    return found
 
 
 def _one_source(codes: Sequence[bytes]) -> bytes:

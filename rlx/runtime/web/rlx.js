@@ -23,7 +23,7 @@ export const ARRAYS = {
   f8e4m3fn: Uint8Array, f8e5m2: Uint8Array,
 };
 
-const FORMAT = 4;
+const FORMAT = 5;
 const WORD = 16;
 const LIMITS = [
   "maxBufferSize", "maxStorageBufferBindingSize", "maxStorageBuffersPerShaderStage",
@@ -34,9 +34,12 @@ const up = (n, step) => Math.ceil(n / step) * step;
 
 /**
  * The program of a folder (by default this file's), on a GPU of this machine: `model.target` is then
- * "webgpu". Where there is none, or `device` is "wasm", it is "wasm", if the folder has that.
+ * "webgpu". Where there is none, or `device` is "wasm", it is "wasm", if the folder has that. That
+ * takes `threads`, by default as many as the machine has in a page that is isolated, and else one.
  */
-export async function load(folder = new URL(".", import.meta.url), device = null, from = fetched) {
+export async function load(
+  folder = new URL(".", import.meta.url), device = null, from = fetched, threads = null,
+) {
   const file = (name) => from(name, folder);
   const json = await file("program.json").then((f) => f.json());
   if (json.format !== FORMAT)
@@ -46,7 +49,7 @@ export async function load(folder = new URL(".", import.meta.url), device = null
   if (device === "wasm" || !webgpu || (wasm && !device && !(await adapterHere()))) {
     if (!wasm) throw new Error("rlx: this folder has no program for wasm");
     const { WasmModel } = await import("./wasm.js");
-    const model = new WasmModel(wasm, null, "wasm");
+    const model = new WasmModel(wasm, threads, "wasm");
     await model.start(await file("kernels.wasm").then((f) => f.arrayBuffer()), weights);
     return model;
   }

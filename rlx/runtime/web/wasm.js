@@ -2,23 +2,29 @@
 // for WebGPU, on the processor: one memory, in which every memory of the program has its place.
 
 import { Model, offset, stepsOf } from "./rlx.js";
+import { environment, Threads, threadsHere } from "./threads.js";
 
 const PAGE = 65536;
 const STACK = 1 << 20;
 const ALIGNED = 64;
+const MOST_PAGES = 65536;
 
 const up = (n) => Math.ceil(n / ALIGNED) * ALIGNED;
 
 export class WasmModel extends Model {
   /** Make what is there whatever the sizes. */
-  open(code, weights) {
+  async open(code, weights) {
     const { memories, modules } = this.program;
     this.code = code;
     this.modules = [];
     // A module's constants lie from 0 on, the stack behind them grows down to them.
     this.stack = up(Math.max(0, ...modules.map((m) => m.data)) + STACK);
     this.end = this.stack;
-    this.wasm = new WebAssembly.Memory({ initial: this.end / PAGE + 1 });
+    const initial = Math.ceil(this.end / PAGE) + 1, count = this.device ?? threadsHere();
+    const shared = count > 1 ? { maximum: MOST_PAGES, shared: true } : {};
+    this.wasm = new WebAssembly.Memory({ initial, ...shared });
+    const stacks = Array.from({ length: count - 1 }, () => this.reserve(STACK) + STACK);
+    this.threads = count > 1 ? await Threads.of(count, this.wasm, stacks) : null;
     this.bases = memories.map((m) => (m.role === "packed" ? null : this.reserve(m.bytes)));
     memories.forEach((m, n) => {
       if (m.at !== null) this.bytes(n, 0, m.bytes).set(new Uint8Array(weights, m.at, m.bytes));
@@ -36,24 +42,31 @@ export class WasmModel extends Model {
     }
     this.kept = this.end;
     if (variant.code === null) return;
-    const { exports, constants } = (this.modules[variant.code] ??= await this.loaded(variant.code));
-    this.kernels = kernels.map((k) => exports[k.name]);
+    const taken = (this.modules[variant.code] ??= await this.loaded(variant.code));
+    const { module, exports, constants } = taken;
+    const names = kernels.map((k) => k.name);
+    this.kernels = names.map((name) => exports[name]);
+    if (this.threads && this.taken !== module) await this.threads.take(module, names);
+    this.taken = module;
     new Uint8Array(this.wasm.buffer).set(constants);
     // A prologue's launches take room for arguments, which is given back with the rest.
-    this.scratch = this.reserve(scratchOf(stepsOf(prologues[variant.prologue].steps)));
+    this.makeScratch(stepsOf(prologues[variant.prologue].steps));
   }
 
   /** The module of a variant, and its constants: others put theirs in the same place. */
   async loaded(number) {
-    const { at, bytes, data } = this.program.modules[number];
-    const env = {
-      __linear_memory: this.wasm,
-      __stack_pointer: new WebAssembly.Global({ value: "i32", mutable: true }, this.stack),
-      __indirect_function_table: new WebAssembly.Table({ initial: 1, element: "anyfunc" }),
-    };
-    const { instance } = await WebAssembly.instantiate(this.code.slice(at, at + bytes), { env });
+    const { at, bytes, data, shared } = this.program.modules[number];
+    let code = new Uint8Array(this.code, at, bytes);
+    if (this.threads) {
+      // An import of memory says whether that is shared.
+      const [from, to] = [shared.at, shared.at + shared.bytes];
+      code = new Uint8Array([...code.subarray(0, from), ...shared.imports, ...code.subarray(to)]);
+    }
+    const module = await WebAssembly.compile(code);
+    const env = environment(this.wasm, this.stack);
+    const { exports } = await WebAssembly.instantiate(module, { env });
     const constants = new Uint8Array(this.wasm.buffer, 0, data).slice();
-    return { exports: instance.exports, constants };
+    return { module, exports, constants };
   }
 
   /** Give memories for the sizes of a call their places, where those for others were. */
@@ -61,7 +74,13 @@ export class WasmModel extends Model {
     this.end = this.kept;
     const own = memories.map((m) => this.reserve(m.bytes));
     this.bases.splice(this.program.memories.length, Infinity, ...own);
-    this.scratch = this.reserve(scratchOf(main));
+    this.makeScratch(main);
+  }
+
+  /** Take scratch for each thread. */
+  makeScratch(steps) {
+    this.stride = up(scratchOf(steps));
+    this.scratch = this.reserve(this.stride * (this.threads?.count ?? 1));
   }
 
   release() {
@@ -70,6 +89,11 @@ export class WasmModel extends Model {
 
   scoped(work) {
     return work();
+  }
+
+  /** End the threads; the model runs no more. */
+  close() {
+    this.threads?.close();
   }
 
   /** The address of so many bytes more. */
@@ -97,7 +121,7 @@ export class WasmModel extends Model {
   flush() {}
 
   Launch(step, rounds) {
-    const [range] = step.grid;
+    const [range, grain] = step.grid;
     if (!range) return;
     const { places, sizes } = step;
     step.at ??= this.reserve(4 * (places.length + sizes.length));
@@ -108,7 +132,10 @@ export class WasmModel extends Model {
       words.set(sizes, places.length);
       step.bound = true;
     }
-    this.kernels[step.kernel](0, range, step.at, step.at + 4 * places.length, this.scratch);
+    const { kernels, scratch, stride, threads } = this;
+    const at = [step.at, step.at + 4 * places.length, scratch];
+    if (threads) threads.run(kernels, step.kernel, range, grain, ...at, stride);
+    else kernels[step.kernel](0, range, ...at);
   }
 }
 

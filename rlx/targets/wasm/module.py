@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from rlx.errors import ToolchainError
 
-__all__ = ["MAGIC", "data_bytes", "exporting"]
+__all__ = ["MAGIC", "data_bytes", "exporting", "shared_imports"]
 
 MAGIC = b"\0asm"
 
@@ -21,7 +21,8 @@ _BEFORE_EXPORTS = frozenset([1, 2, 3, 4, 5, 6, 13])  # types to globals, and tag
 _PROVIDED = ("__linear_memory", "__stack_pointer", "__indirect_function_table")
 """What whoever runs the module gives it."""
 
-_FUNCTION, _SYMBOLS = 0, 8
+_FUNCTION, _MEMORY, _SYMBOLS = 0, 2, 8
+_SHARED, _MOST_PAGES = b"\x03", 1 << 16  # limits with a most, of a memory that is shared
 _UNDEFINED, _NAMED = 0x10, 0x40  # flags of a symbol
 
 
@@ -99,6 +100,44 @@ def data_bytes(module: bytes) -> int:
             r.bytes(size)
             end = max(end, start + size)
     return end
+
+
+def shared_imports(module: bytes) -> tuple[int, int, bytes]:
+    """Where the import section of a module begins, its bytes, and the section of the same module
+    with a memory that threads share, of up to 4 GiB."""
+    at = 8
+    for s in sections(module):
+        whole = bytes([s.kind]) + _number(len(s.body)) + s.body
+        if s.kind == _IMPORTS:
+            body = _sharing(s.body)
+            return at, len(whole), bytes([_IMPORTS]) + _number(len(body)) + body
+        at += len(whole)
+    raise AssertionError("a module of RLX imports its memory")
+
+
+def _sharing(imports: bytes) -> bytes:
+    """The body of an import section whose memory is shared."""
+    r = _Reader(imports)
+    out = b""
+    for _ in range(r.number()):
+        start = r.at
+        r.name()
+        r.name()
+        (kind,) = r.bytes(1)
+        before = imports[start : r.at]
+        start = r.at
+        if kind == _MEMORY:
+            r.bytes(1)
+            out += before + _SHARED + _number(r.number()) + _number(_MOST_PAGES)
+            assert imports[start] == 0, "a module asks for no most"
+        else:
+            _skip_type(r, kind)
+            out += before + imports[start : r.at]
+    return _number(_count(imports)) + out
+
+
+def _count(imports: bytes) -> int:
+    return _Reader(imports).number()
 
 
 def _wanted(imports: bytes) -> Iterator[str]:
