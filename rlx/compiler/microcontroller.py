@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, overload
 
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
@@ -18,6 +18,18 @@ from rlx.targets.integer.read import is_network
 __all__ = ["export_cortexm"]
 
 
+@overload
+def export_cortexm(
+    graph: Network, folder: str | os.PathLike[str], *, target: str = "cortexm:m4"
+) -> Firmware: ...
+@overload
+def export_cortexm(
+    graph: Graph,
+    folder: str | os.PathLike[str],
+    params: Mapping[str, Any] | None = None,
+    *,
+    target: str = "cortexm:m4",
+) -> Firmware | FloatFirmware: ...
 @located
 def export_cortexm(
     graph: Graph | Network,

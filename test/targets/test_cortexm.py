@@ -133,6 +133,79 @@ def test_layers_are_those_of_scipy() -> None:
     assert np.abs(mean.run(wide)[:, 0, 0] - real).max() <= 0.51
 
 
+def _rounded(x: rlx.Value, scale: float, zero: int, to: str = "i8") -> rlx.Value:
+    """Numbers as codes, and back, as models in ONNX have it."""
+    point = np.array(zero, "i1" if to == "i8" else "u1")
+    codes = x.quantize(np.float32(scale), point, to=to)
+    return codes.dequantize(np.float32(scale), point)
+
+
+def _codes(g: rlx.Graph, name: str, *shape: int) -> rlx.Value:
+    """Weights as codes with a scale for each output."""
+    rng = np.random.default_rng(sum(map(ord, name)))
+    codes = g.param(name, value=rng.integers(-127, 128, shape).astype(np.int8))
+    return codes.dequantize(g.constant((rng.uniform(1, 2, shape[0]) / 900).astype("f4")), axis=0)
+
+
+def zeros(to: str = "i8") -> rlx.Graph:
+    """Zero points, also in padding and in a mean of codes; codes are rounded only as asked."""
+    low = 0 if to == "u8" else -128
+    g = rlx.Graph("zeros")
+    h = _rounded(g.input("x", ["n", 2, 9, 8]), 0.01, low + 99, to)
+    h = (h.conv2d(_codes(g, "a", 6, 2, 3, 3), padding=1) + param(g, "b", 6, 1, 1)).relu()
+    h = _rounded(_rounded(h, 0.005, low, to).max_pool2d(2), 0.005, low, to)
+    h = h.conv2d(_codes(g, "d", 6, 1, 3, 3), padding=1, groups=6) + param(g, "e", 6, 1, 1)
+    h = _rounded(h, 0.012, low + 120, to).relu()
+    h = _rounded(h, 0.012, low + 120, to).mean(axes=(2, 3))
+    h = _rounded(_rounded(h, 0.008, low + 7, to), 0.008, low + 7, to)
+    g.set_outputs([_rounded(h @ _codes(g, "w", 5, 6).transpose(), 0.01, low + 131, to)])
+    return g
+
+
+@needs_cc
+@pytest.mark.parametrize("to", ["i8", "u8"])
+def test_codes_with_zero_points(to: str, tmp_path: Path) -> None:
+    """As quantizers of ONNX write them: each result is at most a code from the graph's."""
+    graph = zeros(to)
+    images = RNG.uniform(-1, 1, (40, 2, 9, 8)).astype(np.float32)
+    network = cortexm.network(graph)
+    codes = np.concatenate([network.codes(images), np.full((1, 9, 8, 2), 127, np.int8)])
+    found = network.run(codes)
+    (want,) = rlx.interpret(graph, {"x": images}, graph.param_values)
+    whole = np.rint(want / network.result_scale) + network.result_zero
+    off = np.abs(whole - found[:40])
+    assert off.max() <= 1 and (off == 0).mean() > 0.8
+    for core in ("m4", "m55"):
+        firmware: Any = cortexm.export_cortexm(graph, tmp_path / core, target=f"cortexm:{core}")
+        np.testing.assert_array_equal(_on_host(firmware, codes), found)
+    assert f"MODEL_INPUT_ZERO ({network.zero})" in (tmp_path / "m4" / "model.h").read_text()
+    if not MISSING:
+        np.testing.assert_array_equal(firmware.run(codes[-3:]).results, found[-3:])
+
+
+def test_models_of_onnxruntime(tmp_path: Path) -> None:
+    tools: Any = pytest.importorskip("onnxruntime.quantization")
+    ort: Any = pytest.importorskip("onnxruntime")
+    g, path = rlx.Graph("plain"), str(tmp_path / "model.onnx")
+    h = g.input("x", ["n", 2, 9, 8]).conv2d(param(g, "c0", 6, 2, 3, 3), padding=1).relu()
+    h = h.max_pool2d(2).conv2d(param(g, "c1", 5, 6, 3, 2), stride=(2, 1)).relu()
+    g.set_outputs([h.flatten(1) @ param(g, "w", 15, 3)])
+    rlx.to_onnx(g, path)
+    images = RNG.uniform(-1, 1, (24, 2, 9, 8)).astype(np.float32)
+
+    class Reader(tools.CalibrationDataReader):
+        rows = iter([{"x": images}])
+
+        def get_next(self) -> Any:
+            return next(self.rows, None)
+
+    tools.quantize_static(path, path, Reader(), quant_format=tools.QuantFormat.QDQ)
+    network = cortexm.network(rlx.from_onnx(path))
+    (want,) = ort.InferenceSession(path).run(None, {"x": images})
+    whole = np.rint(want / network.result_scale) + network.result_zero
+    assert np.abs(whole - network.run(network.codes(images))).max() <= 2
+
+
 # -- programs ------------------------------------------------------------------------------------
 
 
@@ -237,6 +310,14 @@ def _behind(then: Callable[[rlx.Graph, rlx.Value], rlx.Value], *, weight: int = 
     return g
 
 
+def _wide(g: rlx.Graph) -> rlx.Value:
+    return g.param("w2", value=np.ones((1, 4, 1, 1), np.int16)).dequantize(np.float32(1))
+
+
+def _two(g: rlx.Graph, x: rlx.Value, scale: float) -> rlx.Value:
+    return _rounded(x, 0.01, 3).quantize(np.float32(scale), np.int8(3))
+
+
 REFUSED: list[tuple[str, Callable[[rlx.Graph, rlx.Value], rlx.Value], int, type[RlxError]]] = [
     ("cortexm: exp is no layer of integers", lambda g, x: x.exp(), 1, UnsupportedError),
     ("with what is known on its right", lambda g, x: g.constant(np.float32(1)) - x, 1,
@@ -250,6 +331,20 @@ REFUSED: list[tuple[str, Callable[[rlx.Graph, rlx.Value], rlx.Value], int, type[
     ("over the rows and columns of", lambda g, x: x.mean(axes=(1, 2)), 1, UnsupportedError),
     ("mean_pool is taken behind a product, once", lambda g, x: x.mean_pool(2).mean_pool(2), 1,
      UnsupportedError),
+    ("quantize is taken with one known scale, one zero point and 8-bit codes",
+     lambda g, x: x.quantize(np.float32(1), to="i16"), 1, UnsupportedError),
+    ("quantize rounds codes to another scale", lambda g, x: _two(g, x, 0.02), 1, UnsupportedError),
+    ("with the scale and the zero point of its codes",
+     lambda g, x: x.quantize(np.float32(1)).dequantize(np.float32(2)), 1, UnsupportedError),
+    ("matmul multiplies floats",
+     lambda g, x: _rounded(x, 0.1, 0).flatten(1) @ np.ones((64, 2), "f4"), 1, UnsupportedError),
+    ("a mean of codes is taken before a quantize",
+     lambda g, x: _rounded(x, 0.1, 0).mean(axes=(2, 3)), 1, UnsupportedError),
+    ("conv needs codes of a known scale before it",
+     lambda g, x: _rounded(x, 0.1, 0).mean_pool(2).conv2d(_codes(g, "w1", 1, 4, 1, 1)), 1,
+     UnsupportedError),
+    ("conv is taken with i8 weights",
+     lambda g, x: _rounded(x, 0.1, 0).conv2d(_wide(g)), 1, UnsupportedError),
     ("finer than its sums'", lambda g, x: x.mean(axes=(2, 3)).quantize(np.float32(1e-9)), 1,
      GraphError),
 ]  # fmt: skip

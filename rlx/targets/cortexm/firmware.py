@@ -185,8 +185,9 @@ def run(words: list[str], folder: Path, name: str) -> str:
 @located
 def network(graph: Graph, params: Mapping[str, Any] | None = None) -> Network:
     """The integers of a graph that ``rlx.quant.quantize_graph(graph, params, "int8", calibration)``
-    gave: dense layers and convolutions (depthwise ones too), their biases, batch norms and relus,
-    max and mean pools, flattenings, and an argmax at the end.
+    gave, or whose numbers go through ``quantize`` and ``dequantize``: dense layers and convolutions
+    (depthwise ones too), their biases, batch norms and relus, max and mean pools, flattenings, and
+    an argmax at the end.
 
     Requantization is by multipliers of 31 bits and a shift, TensorFlow Lite's. Results are of 16
     bits, or the class. UnsupportedError names an op that is no layer, and says how to quantise a

@@ -32,6 +32,7 @@ typedef struct {
   const int32_t *bias;
   const int32_t *multiplier;
   int32_t shift, low, high;
+  int32_t zero, pad; /* zero points: of the results, and of what is read, which padding has */
 } rlx_product;
 
 /* Windows: the sizes of what they lie on, of a window, of the result; steps, and padding before. */
@@ -43,7 +44,7 @@ typedef struct {
 
 /* acc * multiplier * 2^-31 * 2^-shift, rounded after each: halves up, then away from zero. */
 RLX_INLINE int32_t rlx_requantize(
-    int32_t acc, int32_t multiplier, int32_t shift, int32_t low, int32_t high) {
+    int32_t acc, int32_t multiplier, int32_t shift, int32_t zero, int32_t low, int32_t high) {
 #if RLX_DSP
   int32_t v; /* the rounded high half of (2 acc) * multiplier */
   __asm__("smmulr %0, %1, %2" : "=r"(v) : "r"(acc * 2), "r"(multiplier));
@@ -51,6 +52,7 @@ RLX_INLINE int32_t rlx_requantize(
   int32_t v = (int32_t)(((int64_t)acc * multiplier + (1 << 30)) >> 31);
 #endif
   if (shift > 0) v = (v + (v >> 31) + (1 << (shift - 1))) >> shift;
+  v += zero;
   return v < low ? low : v > high ? high : v;
 }
 
@@ -64,6 +66,7 @@ RLX_INLINE void rlx_store(
     v = vaddq_s32(v, vshrq_n_s32(v, 31));
     v = vrshlq_s32(v, vdupq_n_s32(-p->shift));
   }
+  v = vaddq_n_s32(v, p->zero);
   v = vminq_s32(vmaxq_s32(v, vdupq_n_s32(p->low)), vdupq_n_s32(p->high));
   mve_pred16_t some = vctp32q((uint32_t)n);
   if (wide)
@@ -72,8 +75,9 @@ RLX_INLINE void rlx_store(
     vstrbq_p_s32((int8_t *)out, v, some);
 #else
   /* Locals, since a store of bytes might otherwise change what p points to. */
-  int32_t shift = p->shift, low = p->low, high = p->high, v[4];
-  for (int32_t r = 0; r < 4; r++) v[r] = rlx_requantize(acc[r], multiplier[r], shift, low, high);
+  int32_t shift = p->shift, zero = p->zero, low = p->low, high = p->high, v[4];
+  for (int32_t r = 0; r < 4; r++)
+    v[r] = rlx_requantize(acc[r], multiplier[r], shift, zero, low, high);
   if (wide) {
     int16_t *to = out;
     to[0] = (int16_t)v[0];
@@ -171,8 +175,8 @@ RLX_INLINE int8_t *rlx_copy(int8_t *to, const int8_t *from, int32_t n) {
   return to;
 }
 
-RLX_INLINE int8_t *rlx_zeros(int8_t *to, int32_t n) {
-  for (; n > 0; n--) *to++ = 0;
+RLX_INLINE int8_t *rlx_fill(int8_t *to, int32_t n, int8_t code) {
+  for (; n > 0; n--) *to++ = code;
   return to;
 }
 
@@ -181,7 +185,8 @@ RLX_KERNEL void rlx_conv(
     void *out, int wide, const int8_t *x, int8_t *column, int32_t groups, int32_t outputs,
     const rlx_windows *g, const rlx_product *p) {
   int32_t line = g->taps_x * g->channels;
-  rlx_zeros(column, groups * RLX_GROUP);
+  int8_t pad = (int8_t)p->pad;
+  rlx_fill(column, groups * RLX_GROUP, 0);
   for (int32_t oy = 0; oy < g->out_rows; oy++) {
     int32_t top = oy * g->stride_y - g->pad_y;
     for (int32_t ox = 0; ox < g->out_cols; ox++) {
@@ -193,12 +198,12 @@ RLX_KERNEL void rlx_conv(
       int32_t from = (top * g->cols + left) * g->channels + before;
       for (int32_t y = top; y < top + g->taps_y; y++, from += g->cols * g->channels) {
         if (y < 0 || y >= g->rows || last <= first) {
-          to = rlx_zeros(to, line);
+          to = rlx_fill(to, line, pad);
           continue;
         }
-        to = rlx_zeros(to, before);
+        to = rlx_fill(to, before, pad);
         to = rlx_copy(to, x + from, line - before - after);
-        to = rlx_zeros(to, after);
+        to = rlx_fill(to, after, pad);
       }
       rlx_row(out, wide, column, groups, outputs, p);
       out = wide ? (void *)((int16_t *)out + outputs) : (void *)((int8_t *)out + outputs);
@@ -255,6 +260,13 @@ RLX_KERNEL void rlx_depthwise(
 #else
         acc[0] = a, acc[1] = b, acc[2] = c, acc[3] = d;
 #endif
+        if (p->pad && (ky1 - ky0 < g->taps_y || kx1 - kx0 < g->taps_x))
+          for (int32_t ky = 0; ky < g->taps_y; ky++)
+            for (int32_t kx = 0; kx < g->taps_x; kx++) {
+              if (ky >= ky0 && ky < ky1 && kx >= kx0 && kx < kx1) continue;
+              const int8_t *w = p->weights + (ky * g->taps_x + kx) * wide_channels + n;
+              for (int32_t r = 0; r < 4; r++) acc[r] += p->pad * w[r];
+            }
         void *to = wide ? (void *)((int16_t *)out + n) : (void *)((int8_t *)out + n);
         rlx_store(to, wide, g->channels - n, acc, p->multiplier + n, p);
       }
@@ -287,20 +299,21 @@ RLX_KERNEL void rlx_max_pool(void *out, int wide, const void *x, const rlx_windo
       }
 }
 
-/* The mean of each window of i16: its sum, requantized to i8, or to i16 where wide. */
+/* The mean of each window of i8, or of i16 where wide_x: its sum from `start` on, requantized to i8,
+   or to i16 where wide. */
 RLX_KERNEL void rlx_mean_pool(
-    void *out, int wide, const int16_t *x, const rlx_windows *g, int32_t multiplier,
-    int32_t shift, int32_t low, int32_t high) {
+    void *out, int wide, const void *x, int wide_x, const rlx_windows *g, int32_t start,
+    int32_t multiplier, int32_t shift, int32_t zero, int32_t low, int32_t high) {
   int32_t at = 0;
   for (int32_t oy = 0; oy < g->out_rows; oy++)
     for (int32_t ox = 0; ox < g->out_cols; ox++)
       for (int32_t n = 0; n < g->channels; n++, at++) {
         int32_t corner = (oy * g->stride_y * g->cols + ox * g->stride_x) * g->channels + n;
-        int32_t sum = 0;
+        int32_t sum = start;
         for (int32_t ky = 0; ky < g->taps_y; ky++)
           for (int32_t kx = 0; kx < g->taps_x; kx++)
-            sum += x[corner + (ky * g->cols + kx) * g->channels];
-        int32_t v = rlx_requantize(sum, multiplier, shift, low, high);
+            sum += rlx_load(x, wide_x, corner + (ky * g->cols + kx) * g->channels);
+        int32_t v = rlx_requantize(sum, multiplier, shift, zero, low, high);
         if (wide)
           ((int16_t *)out)[at] = (int16_t)v;
         else

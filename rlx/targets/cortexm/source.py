@@ -75,7 +75,7 @@ def header(network: Network, core: Core) -> str:
     rows, cols, channels = network.source
     what = (
         "the class, from 0" if isinstance(last, ArgMax)
-        else f"{count} results; times MODEL_OUTPUT_SCALE they are the numbers"
+        else f"{count} results; less MODEL_OUTPUT_ZERO and times MODEL_OUTPUT_SCALE the numbers"
     )  # fmt: skip
     return f"""\
 /* {_comment(network.name)}, for Cortex-{core.name.upper()}: a static program without a heap. */
@@ -86,14 +86,17 @@ def header(network: Network, core: Core) -> str:
 
 #define MODEL_INPUT_BYTES {prod(network.source)}
 #define MODEL_INPUT_SCALE {float(np.float32(network.scale))!r}f
+#define MODEL_INPUT_ZERO ({network.zero})
 #define MODEL_OUTPUT_ELEMENTS {count}
 #define MODEL_OUTPUT_BYTES {count * bits // 8}
 #define MODEL_OUTPUT_SCALE {float(np.float32(network.result_scale))!r}f
+#define MODEL_OUTPUT_ZERO ({network.result_zero})
 #define MODEL_ARENA_BYTES {plan(network, core).arena_bytes}
 #define MODEL_WEIGHT_BYTES {weight_bytes(network, core)}
 
 /* Where the codes of an image go before each run: {rows} rows, {cols} columns, {channels} channels,
-   each element rounded by MODEL_INPUT_SCALE to -128..127. A run overwrites them. */
+   each element over MODEL_INPUT_SCALE, rounded, and MODEL_INPUT_ZERO more, within -128..127. A run
+   overwrites them. */
 int8_t *model_input(void);
 
 /* Run, and give {what}. They lie in the arena until the next input is written. */
@@ -122,7 +125,7 @@ def source(network: Network, core: Core) -> str:
             tables.append(
                 f"static const rlx_product {layer.name} = {{{layer.name}_weights,"
                 f" {layer.name}_bias, {layer.name}_multiplier, {layer.shift}, {layer.low},"
-                f" {layer.high}}};"
+                f" {layer.high}, {layer.zero}, {layer.pad_code}}};"
             )
         calls.append(_call(layer, core, f"arena + {at}", f"arena + {out}", f"arena + {column}"))
         at = out
@@ -206,8 +209,9 @@ def _call(layer: Layer, core: Core, x: str, out: str, column: str) -> str:
         return f"rlx_max_pool({out}, {wide}, {x}, {windows});"
     if not isinstance(layer, Product):
         return (
-            f"rlx_mean_pool({out}, {wide}, (const int16_t *)(const void *)({x}), {windows},"
-            f" {layer.multiplier}, {layer.shift}, {layer.low}, {layer.high});"
+            f"rlx_mean_pool({out}, {wide}, {x}, {int(layer.source_bits == 16)}, {windows},"
+            f" {-prod(taps) * layer.source_zero}, {layer.multiplier}, {layer.shift}, {layer.zero},"
+            f" {layer.low}, {layer.high});"
         )
     if layer.depthwise:
         return f"rlx_depthwise({out}, {wide}, {x}, {windows}, &{layer.name});"

@@ -2,7 +2,7 @@
 
 A network is a chain of layers on one image, whose elements lie as rows, columns, channels. Codes
 are i8; sums are exact; a product's layer ends with a requantization, whose multiplier is of its
-output and whose shift is the layer's.
+output and whose shift is the layer's. Codes may have a zero point, the code of 0.
 """
 
 from __future__ import annotations
@@ -29,7 +29,9 @@ class Product:
     """A dense layer or a convolution: ``weights`` [N, rows, columns, channels] of
     ``weight_bits``, i32 ``bias`` [N], ``multiplier`` [N] of ``multiplier_bits`` and a ``shift`` to
     the right; results within [low, high] (a relu's low is 0). A dense layer is a convolution over
-    all of its input. A ``depthwise`` one has a filter [rows, columns, 1] for each channel."""
+    all of its input. A ``depthwise`` one has a filter [rows, columns, 1] for each channel. ``zero``
+    is the zero point of the results, and ``pad_code`` that of the input, which padding has; what it
+    adds to sums is in the bias."""
 
     name: str
     source: Size
@@ -45,6 +47,8 @@ class Product:
     weight_bits: int
     multiplier_bits: int
     depthwise: bool = False
+    zero: int = 0
+    pad_code: int = 0
 
     @property
     def macs(self) -> int:
@@ -71,7 +75,9 @@ class Product:
         ends = zip((rows, cols), self.stride, (kh, kw), self.pad, self.source[:2], strict=True)
         after = [(o - 1) * s + k - p - d for o, s, k, p, d in ends]
         wide = np.pad(
-            x.astype(np.int64), ((0, 0), (py, max(after[0], 0)), (px, max(after[1], 0)), (0, 0))
+            x.astype(np.int64),
+            ((0, 0), (py, max(after[0], 0)), (px, max(after[1], 0)), (0, 0)),
+            constant_values=self.pad_code,
         )
         acc = np.zeros((len(x), *self.size), np.int64) + self.bias
         for dy in range(kh):
@@ -82,7 +88,7 @@ class Product:
                 w = self.weights[:, dy, dx].astype(np.int64)
                 acc += part * w[:, 0] if self.depthwise else part @ w.T
         q31 = self.multiplier.astype(np.int64) << (31 - self.multiplier_bits)
-        return requantize_q31(acc, q31, -self.shift, 0, self.low, self.high)
+        return requantize_q31(acc, q31, -self.shift, self.zero, self.low, self.high)
 
 
 @frozen
@@ -103,8 +109,9 @@ class MaxPool:
 
 @frozen
 class MeanPool:
-    """The mean of each window of codes of 16 bits: their sum, requantized by ``multiplier`` of 31
-    bits, which holds the number of them, and ``shift`` to the right, within [low, high]."""
+    """The mean of each window of codes of ``source_bits``, 16 or 8: their sum, without their zero
+    point ``source_zero``, requantized by ``multiplier`` of 31 bits, which holds the number of them,
+    and ``shift`` to the right, moved by ``zero``, within [low, high]."""
 
     name: str
     source: Size
@@ -115,6 +122,9 @@ class MeanPool:
     shift: int
     low: int
     high: int
+    source_bits: int = 16
+    source_zero: int = 0
+    zero: int = 0
 
     @property
     def bits(self) -> int:
@@ -124,7 +134,8 @@ class MeanPool:
     def run(self, x: Array) -> Array:
         """The same of arrays."""
         acc = np.sum(_windows(x, self.size, self.taps, self.stride), axis=0, dtype=np.int64)
-        return requantize_q31(acc, self.multiplier, -self.shift, 0, self.low, self.high)
+        acc = acc - prod(self.taps) * self.source_zero
+        return requantize_q31(acc, self.multiplier, -self.shift, self.zero, self.low, self.high)
 
 
 def _windows(x: Array, size: Size, taps: tuple[int, int], stride: tuple[int, int]) -> list[Array]:
@@ -157,14 +168,17 @@ Layer = Product | MaxPool | MeanPool | ArgMax
 @public
 @frozen
 class Network:
-    """Layers, the size of an image (rows, columns, channels), the scale of its codes, and that of
-    the results (1 for an argmax)."""
+    """Layers, the size of an image (rows, columns, channels), the scale of its codes, that of the
+    results (1 for an argmax), and the zero points of both: a number is its code less that, times
+    the scale."""
 
     name: str
     source: Size
     scale: float
     layers: tuple[Layer, ...]
     result_scale: float
+    zero: int = 0
+    result_zero: int = 0
 
     def codes(self, images: Any) -> Array:
         """Numbers as the i8 codes that the network takes, [B, rows, columns, channels]. Images are
@@ -179,7 +193,7 @@ class Network:
                 f"{self.name} takes images of {channels} channels, {rows} rows and {cols} columns"
                 f" each, found {list(x.shape)}"
             )
-        whole = np.rint(x / np.float32(self.scale))
+        whole = np.rint(x / np.float32(self.scale)) + self.zero
         return np.clip(whole, -128, 127).astype(np.int8).reshape(-1, *self.source)
 
     def run(self, codes: Any) -> Array:

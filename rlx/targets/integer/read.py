@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, UnsupportedError
+from rlx.errors import GraphError, UnsupportedError
 from rlx.ir.given import param_arrays
 from rlx.ir.graph import Graph
 from rlx.ir.op import Op
@@ -22,10 +22,11 @@ from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import Reshape
 from rlx.ops.pointwise.binary import Add, Mul, Sub
 from rlx.ops.pointwise.unary import Relu
-from rlx.ops.quant.affine import Quantize, QuantizeRows
+from rlx.ops.quant.affine import Dequantize, Quantize, QuantizeRows
 from rlx.ops.quant.integer import ScaledConv, ScaledMatMul
 from rlx.ops.reduction.argreduce import ArgMax as ArgMaxOp
 from rlx.ops.reduction.reduce import ReduceMean
+from rlx.targets.integer.codes import Weights, image_size, multipliers, scale_of, weights_of
 from rlx.targets.integer.network import (
     ArgMax,
     Layer,
@@ -73,18 +74,6 @@ def is_network(graph: Graph) -> bool:
     return any(isinstance(op, of_codes) for op in graph.nodes())
 
 
-def _image(v: Value, who: str) -> Size:
-    """Rows, columns and channels of what an image becomes."""
-    dims = v.shape[1:]
-    if not all(isinstance(d, int) for d in dims) or len(dims) not in (1, 3):
-        raise ShapeError(
-            f"{who}: a network takes images [batch, elements] or [batch, channels, rows, columns]"
-            f" of known sizes, found {v.type}"
-        )
-    sizes = v.type.with_shape(dims).static_shape
-    return (1, 1, sizes[0]) if len(sizes) == 1 else (sizes[1], sizes[2], sizes[0])
-
-
 class _Reader:
     """One walk along the chain of a graph."""
 
@@ -105,12 +94,16 @@ class _Reader:
             if str(p.name) in values:
                 self.known[p] = np.asarray(values[str(p.name)])
         self.at = graph.inputs[0]
-        self.source = self.size = _image(self.at, who)
+        self.source = self.size = image_size(self.at, who)
         self.flat_from: Size | None = None
         """The size before rows, columns and channels became one axis, in the graph's order."""
         self.scale: float | None = None
         self.input_scale = 1.0
         self.layers: list[Layer] = []
+        self.zero = self.input_zero = 0
+        self.weights: dict[Value, Weights] = {}  # numbers that are known as codes
+        self.mean_of_codes: MeanPool | None = None  # whose results have no scale yet
+        self.numbers = False  # whether codes are given as the numbers that they stand for
         self.behind: list[Layer] = []
         """What stands between a product and its requantization, which does not alter orders."""
         self.sums: tuple[Product, Array, Array] | None = None
@@ -122,14 +115,20 @@ class _Reader:
             self.node(op)
         if self.at is not self.graph.outputs[0]:
             raise UnsupportedError(f"{self.who}: the output is not the end of the chain of layers")
-        result = 1.0
+        result, zero = 1.0, 0
+        if self.mean_of_codes is not None:
+            raise UnsupportedError(f"{self.who}: a mean of codes is taken before a quantize")
         if self.sums is not None:
             result = self.finish(None)
+        elif self.layers and self.numbers:
+            assert self.scale is not None
+            result, zero = self.scale, self.zero
         elif not self.layers:
             raise UnsupportedError(
                 f"{self.who}: {self.graph.name!r} has no product of integers; {HOW}"
             )
-        return Network(self.graph.name, self.source, self.input_scale, tuple(self.layers), result)
+        scales = self.input_scale, tuple(self.layers), result
+        return Network(self.graph.name, self.source, *scales, self.input_zero, zero)
 
     def node(self, op: Op) -> None:
         if isinstance(op, Constant):
@@ -137,6 +136,8 @@ class _Reader:
             return
         if op.present and len(op.results) == 1 and all(v in self.known for v in op.present):
             self.known[op.out] = op.reference(*(self.known[v] for v in op.present))
+            if (weights := weights_of(op, self.known, self.weights)) is not None:
+                self.weights[op.out] = weights
             return
         main = [v for v in op.present if v not in self.known]
         without = [str(v.name) for v in main if v in self.params]
@@ -155,36 +156,45 @@ class _Reader:
 
     # -- rules -----------------------------------------------------------------------------
 
-    def floats(self, op: Op) -> None:
+    def floats(self, op: Op) -> NoReturn:
         raise self.refusal(op, f"multiplies floats; {HOW}")
 
     def rows(self, op: Op) -> None:
         raise self.refusal(op, f"finds scales as it runs; give quantize_graph calibration: {HOW}")
 
     def quantize(self, op: Op) -> None:
-        by, zero = op.operands[1:3]
-        scale = None if by is None else self.known.get(by)
-        if scale is None or scale.size != 1 or zero is not None or str(op.attrs["to"]) != "i8":
-            raise self.refusal(op, "is taken with one known scale, no zero point and i8 codes")
-        assert self.sums is not None or self.scale is None, "codes are no floats"
-        if self.sums is None:
-            self.input_scale = float(scale.reshape(()))
-        else:
-            self.finish(float(scale.reshape(())))
-        self.scale = float(scale.reshape(()))
+        found = scale_of(op, str(op.attrs["to"]), self.known)
+        if found is None or (self.who == "fpga" and found[1]):
+            what = "no zero point and i8" if self.who == "fpga" else "one zero point and 8-bit"
+            raise self.refusal(op, f"is taken with one known scale, {what} codes")
+        scale, zero = found
+        if self.sums is not None:
+            self.finish(scale, zero)
+        elif self.mean_of_codes is not None:
+            self.finish_mean(scale, zero)
+        elif self.scale is None:
+            self.input_scale, self.input_zero = scale, zero
+        elif found != (self.scale, self.zero):
+            raise self.refusal(op, "rounds codes to another scale")
+        self.scale, self.zero, self.numbers = scale, zero, False
+
+    def dequantize(self, op: Op) -> None:
+        if scale_of(op, str(op.present[0].dtype), self.known) != (self.scale, self.zero):
+            raise self.refusal(op, "is taken with the scale and the zero point of its codes")
+        self.numbers = True
 
     def matmul(self, op: Any) -> None:
-        w = self.weight(op)
-        if op.x.rank != 2 or w.ndim != 2:
+        w, w_scale = self.weight(op)
+        if op.present[0].rank != 2 or w.ndim != 2:
             raise self.refusal(op, "is taken of images as rows [batch, elements]")
         before = self.flat_from or (1, 1, w.shape[0])
         rows, cols, channels = before
         # The graph's order is channels, rows, columns; memory has channels last.
         w = w.T.reshape(-1, channels, rows, cols).transpose(0, 2, 3, 1)
-        self.product(op, w, before, (1, 1, len(w)), (1, 1), (0, 0))
+        self.product(w, w_scale, before, (1, 1, len(w)), (1, 1), (0, 0))
 
     def conv(self, op: Any) -> None:
-        w = self.weight(op)
+        w, w_scale = self.weight(op)
         a = op.attrs
         if w.ndim != 4 or set(a["dilation"]) != {1} or len(self.at.shape) != 4:
             raise self.refusal(op, "is taken in two dims, without dilation")
@@ -194,21 +204,32 @@ class _Reader:
             raise self.refusal(op, f"is taken without groups{may}, found {a['groups']}")
         channels, rows, cols = op.out.type.with_shape(op.out.shape[1:]).static_shape
         w, size = w.transpose(0, 2, 3, 1), (rows, cols, channels)
-        self.product(op, w, self.size, size, tuple(a["stride"]), tuple(a["low"]), depthwise)
+        stride, pad = tuple(a["stride"]), tuple(a["low"])
+        self.product(w, w_scale, self.size, size, stride, pad, depthwise)
 
-    def weight(self, op: Any) -> Array:
+    def weight(self, op: Any) -> Weights:
+        """The weights of a product of codes, and the scale of each output or of all."""
         assert self.sums is None, "sums are no codes"
-        if self.scale is None:
+        if isinstance(op, MatMul | Conv):
+            weights = self.weights.get(op.present[1])
+            if weights is None or not self.numbers or self.who == "fpga":
+                self.floats(op)
+        else:
+            if op.x_zero is not None or op.w_zero is not None:
+                raise self.refusal(op, "is taken with i8 weights and no zero points")
+            weights = Weights(self.known[op.w], self.known[op.w_scale])
+        if self.scale is None or self.mean_of_codes is not None:
             raise self.refusal(op, "needs codes of a known scale before it")
-        if op.x_zero is not None or op.w_zero is not None or self.known[op.w].dtype != np.int8:
+        assert weights is not None
+        if weights.codes.dtype != np.int8:
             raise self.refusal(op, "is taken with i8 weights and no zero points")
-        return self.known[op.w]
+        return weights
 
     def product(
-        self, op: Any, w: Array, source: Size, size: Size, stride: Any, pad: Any,
+        self, w: Array, w_scale: Array, source: Size, size: Size, stride: Any, pad: Any,
         depthwise: bool = False,
     ) -> None:  # fmt: skip
-        w_scale = np.broadcast_to(self.known[op.w_scale].astype(np.float64).reshape(-1), len(w))
+        w_scale = np.broadcast_to(w_scale.astype(np.float64).reshape(-1), len(w))
         limit = (1 << (self.bits - 1)) - 1
         if self.bits < 8:
             w = np.rint(w.astype(np.float64) * limit / 127)
@@ -216,7 +237,7 @@ class _Reader:
         zeros = np.zeros(len(w), np.int64)
         layer = Product(
             f"layer{len(self.layers)}", source, size, w.astype(np.int8), zeros, zeros, 0, -128, 127,
-            stride, pad, self.bits, self.multiplier_bits, depthwise,
+            stride, pad, self.bits, self.multiplier_bits, depthwise, 0, self.zero,
         )  # fmt: skip
         assert self.scale is not None
         self.sums = layer, w_scale * self.scale, np.zeros(len(w))
@@ -246,6 +267,10 @@ class _Reader:
             self.sums = layer, scales, bias - number if isinstance(op, Sub) else bias + number
 
     def relu(self, op: Op) -> None:
+        last = self.layers[-1] if self.layers else None
+        if self.sums is None and self.numbers and isinstance(last, Product):
+            self.layers[-1] = replace(last, low=max(last.low, last.zero))
+            return
         if self.sums is None:
             raise self.refusal(op, "is taken behind a product")
         if any(isinstance(p, MeanPool) for p in self.behind):
@@ -257,7 +282,7 @@ class _Reader:
         if any(op.low) or any(op.high) or set(op.dilation) != {1} or len(op.taps) != 2:
             raise self.refusal(op, "is taken in two dims, without padding and dilation")
         channels, rows, cols = op.out.type.with_shape(op.out.shape[1:]).static_shape
-        if any(isinstance(p, MeanPool) for p in self.behind):
+        if self.mean_of_codes or any(isinstance(p, MeanPool) for p in self.behind):
             raise self.refusal(op, "is taken before a mean")
         made = MaxPool(
             self.next, self.size, (rows, cols, channels), tuple(op.taps), tuple(op.stride)
@@ -285,12 +310,17 @@ class _Reader:
         """Of sums, whose requantization gives 16 bits first."""
         if self.who == "fpga":
             raise self.refusal(op, "is no layer of integers here")
-        if self.sums is None or any(isinstance(p, MeanPool) for p in self.behind):
+        again = self.mean_of_codes or any(isinstance(p, MeanPool) for p in self.behind)
+        if again or (self.sums is None and not self.numbers):
             raise self.refusal(op, "is taken behind a product, once")
         if prod(taps) > MOST_TAPS:
             raise self.refusal(op, f"is taken over {MOST_TAPS} elements at most, of {prod(taps)}")
         size = (rows, cols, self.size[2])
-        self.behind.append(MeanPool(self.next, self.size, size, taps, stride, 0, 0, -128, 127))
+        made = MeanPool(self.next, self.size, size, taps, stride, 0, 0, -128, 127)
+        if self.sums is None:
+            self.mean_of_codes = replace(made, source_bits=8, source_zero=self.zero)
+        else:
+            self.behind.append(made)
         self.size = size
 
     def reshape(self, op: Any) -> None:
@@ -314,7 +344,16 @@ class _Reader:
 
     # -- requantization ----------------------------------------------------------------------
 
-    def finish(self, scale: float | None) -> float:
+    def finish_mean(self, scale: float, zero: int) -> None:
+        """Take the mean of codes, whose results are codes of a scale."""
+        mean = self.mean_of_codes
+        assert mean is not None and self.scale is not None
+        each = np.array([self.scale / prod(mean.taps)])
+        q, shift = multipliers(mean.name, each, scale, 31, self.who)
+        self.layers.append(replace(mean, multiplier=int(q[0]), shift=shift, zero=zero))
+        self.mean_of_codes = None
+
+    def finish(self, scale: float | None, zero: int = 0) -> float:
         """Take the last product, whose results are codes of a scale; of the last layer's, of 16
         bits that any sum fits. The scale."""
         assert self.sums is not None
@@ -322,7 +361,8 @@ class _Reader:
         whole = np.rint(bias / scales)
         if not np.isfinite(whole).all() or np.abs(whole).max(initial=0) >= 1 << 30:
             raise GraphError(f"{self.who}: the bias of {layer.name} is beyond 30 bits of its sums")
-        layer = replace(layer, bias=whole.astype(np.int64))
+        of_zero = layer.pad_code * layer.weights.astype(np.int64).sum(axis=(1, 2, 3))
+        layer = replace(layer, bias=whole.astype(np.int64) - of_zero)
         if layer.sum_bits > 31:
             raise GraphError(
                 f"{self.who}: sums of {layer.name} take {layer.sum_bits} bits, beyond 31"
@@ -333,44 +373,28 @@ class _Reader:
             high = (1 << (OUT_BITS - 1)) - 1
             layer = replace(layer, low=-high if layer.low else 0, high=high)
             own = max(float((scales * 2.0**layer.sum_bits).max()) / 2 / high, 2 * scales.max())
-        q, shift = self.multipliers(layer.name, scales, own, layer.multiplier_bits)
+        else:
+            layer = replace(layer, zero=zero, low=zero if layer.low == 0 else -128)
+        q, shift = multipliers(layer.name, scales, own, layer.multiplier_bits, self.who)
         layer = replace(layer, multiplier=q, shift=shift)
         pools = [replace(p, bits=layer.bits) for p in self.behind if isinstance(p, MaxPool)]
         self.layers += [layer, *pools]
         if mean is not None:
             each = np.array([own / prod(mean.taps)])
-            q, shift = self.multipliers(mean.name, each, own if scale is None else scale, 31)
+            q, shift = multipliers(mean.name, each, own if scale is None else scale, 31, self.who)
             ends = (layer.low, layer.high) if scale is None else (-128, 127)
-            found = replace(mean, multiplier=int(q[0]), shift=shift, low=ends[0], high=ends[1])
+            found = replace(
+                mean, multiplier=int(q[0]), shift=shift, low=ends[0], high=ends[1], zero=zero
+            )
             self.layers.append(found)
         self.sums, self.behind = None, []
         return own if scale is None else scale
 
-    def multipliers(self, name: str, scales: Array, to: float, bits: int) -> tuple[Array, int]:
-        """What takes sums of some scales to codes of another."""
-        q, shift = _multipliers(scales / to, bits)
-        if shift < 0:
-            raise GraphError(
-                f"{self.who}: the codes behind {name} have a scale of {to:.3g}, finer than its"
-                f" sums' {scales.max():.3g}; calibrate with inputs as they will be"
-            )
-        return q, shift
-
-
-def _multipliers(real: Array, bits: int) -> tuple[Array, int]:
-    """Integers of so many bits, and a shift to the right that all share: the largest takes all."""
-    exponent = int(np.frexp(real.max())[1])
-    q = np.rint(np.ldexp(real, bits - exponent)).astype(np.int64)
-    if q.max() >= 1 << bits:
-        exponent += 1
-        q = np.rint(np.ldexp(real, bits - exponent)).astype(np.int64)
-    return q, -exponent
-
 
 _RULES: dict[type[Op], Any] = {
-    MatMul: _Reader.floats, DotGeneral: _Reader.floats, Conv: _Reader.floats,
-    QuantizeRows: _Reader.rows, Quantize: _Reader.quantize, ScaledMatMul: _Reader.matmul,
-    ScaledConv: _Reader.conv, Add: _Reader.affine,
+    MatMul: _Reader.matmul, DotGeneral: _Reader.floats, Conv: _Reader.conv,
+    Dequantize: _Reader.dequantize, QuantizeRows: _Reader.rows, Quantize: _Reader.quantize,
+    ScaledMatMul: _Reader.matmul, ScaledConv: _Reader.conv, Add: _Reader.affine,
     Sub: _Reader.affine, Mul: _Reader.affine, MeanPoolOp: _Reader.mean_pool,
     ReduceMean: _Reader.reduce_mean, Relu: _Reader.relu, MaxPoolOp: _Reader.pool,
     Reshape: _Reader.reshape, ArgMaxOp: _Reader.argmax,
