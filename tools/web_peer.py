@@ -1,7 +1,7 @@
 """MiniLM-L6 in headless Chromium: RLX's WebAssembly beside onnxruntime-web, in one page.
 
-    npm install --prefix /tmp/peer onnxruntime-web
-    . .drivers/env && python tools/web_peer.py --peer /tmp/peer/node_modules/onnxruntime-web/dist
+    npm install --prefix build/peer onnxruntime-web
+    . .drivers/env && python tools/web_peer.py --peer build/peer/node_modules/onnxruntime-web/dist
         [--tokens 32] [--threads 1,2] [--rounds 5]
 
 Both run the same graph (the peer as ONNX) on the same tokens, in turns; printed are the least and
