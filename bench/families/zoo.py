@@ -78,7 +78,7 @@ MODELS: dict[str, Model] = {
         {"kind": "whisper", "names": ("input_features", "decoder_input_ids"), "d_model": 256,
          "encoder_layers": 4, "decoder_layers": 4, "encoder_attention_heads": 4,
          "decoder_attention_heads": 4, "encoder_ffn_dim": 1024, "decoder_ffn_dim": 1024,
-         "max_source_positions": 500, "vocab_size": 8000},
+         "max_source_positions": 500, "vocab_size": 8000, "pad_token_id": 0},
         {"sound": Tensor((1, 80, 1000))} | ids(16, "decoder"),
     ),
     "wav2vec2": (

@@ -101,6 +101,25 @@ def test_an_exported_program_names_its_dims_by_input_and_axis() -> None:
     assert found[0].shape == (10, 4) and found[1] == 10
 
 
+CONDITIONS: list[Any] = [
+    lambda n: n > 4, lambda n: n >= 4, lambda n: n < 4, lambda n: n <= 4, lambda n: n == 4,
+    lambda n: n != 4, lambda n: (n > 3) & (n < 6), lambda n: torch.sym_not((n < 4) | (n > 5)),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_a_size_is_chosen_by_a_condition_on_sizes(condition: Any) -> None:
+    def chosen(x: Any) -> Any:
+        n = x.shape[0]
+        return x.sum() + torch.ones(torch.sym_ite(condition(n), n, 2 * n))
+
+    shapes = {"args": ({0: torch.export.Dim("n", min=1, max=9)},)}
+    g = rlx.from_torch(Function(chosen), torch.ones(6), dynamic_shapes=shapes, check=False)
+    for n in (2, 3, 4, 5, 7, 8):
+        (found,) = rlx.interpret(g, {str(g.inputs[0].name): np.ones(n, np.float32)})
+        assert found.shape == ((n if condition(n) else 2 * n),)
+
+
 FUNCTIONS: list[tuple[Any, ...]] = [
     (lambda q, k: F.scaled_dot_product_attention(q, k, k, is_causal=True), (2, 3, 4, 8), (2, 3, 6, 8)),
     (lambda q, k: F.scaled_dot_product_attention(q, k, k, enable_gqa=True), (2, 4, 3, 8), (2, 2, 3, 8)),

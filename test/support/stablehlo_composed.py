@@ -211,11 +211,70 @@ def _batch_norm(rng: Rng) -> Program:
     )  # fmt: skip
 
 
+def _feature(text: str) -> int:
+    """The axis that a norm does not measure along."""
+    return int(text.split("feature_index = ")[1].split(" ", maxsplit=1)[0])
+
+
 @_oracle("batch_norm_inference")
 def _norm(text: str, arrays: list[Array]) -> list[Array]:
-    axis = int(text.split("feature_index = ")[1].split(" ", maxsplit=1)[0])
+    axis = _feature(text)
     x, *lines = arrays
     scale, offset, mean, root = (
         v.reshape([-1 if i == axis else 1 for i in range(x.ndim)]) for v in lines
     )
     return [((x - mean) / np.sqrt(root * root + 0.5) * scale + offset).astype(x.dtype)]
+
+
+@generator("batch_norm_training")
+def _batch_norm_training(rng: Rng) -> Program:
+    dims, part = shape(rng, 1, empty=False), pick(rng, ("f32", "f64"))
+    axis = int(rng.integers(len(dims)))
+    of, line = t(dims, part), t([dims[axis]], part)
+    return (
+        '%r0, %r1, %r2 = "stablehlo.batch_norm_training"(%a, %b, %c)'
+        f" {{epsilon = 0.5 : f32, feature_index = {axis} : i64}}"
+        f" : ({of}, {line}, {line}) -> ({of}, {line}, {line})",
+        f"{of} {line} {line}", f"{of} {line} {line}",
+    )  # fmt: skip
+
+
+@_oracle("batch_norm_training")
+def _measured_norm(text: str, arrays: list[Array]) -> list[Array]:
+    axis = _feature(text)
+    x, scale, offset = arrays
+    rest = tuple(i for i in range(x.ndim) if i != axis)
+    mean, variance = x.mean(rest, keepdims=True), x.var(rest, keepdims=True)
+    scale, offset = (v.reshape(mean.shape) for v in (scale, offset))
+    y = (x - mean) / np.sqrt(variance + 0.5) * scale + offset
+    return [v.astype(x.dtype) for v in (y, mean.ravel(), variance.ravel())]
+
+
+@generator("batch_norm_grad")
+def _batch_norm_grad(rng: Rng) -> Program:
+    dims, part = shape(rng, 1, empty=False), pick(rng, ("f32", "f64"))
+    axis = int(rng.integers(len(dims)))
+    of, line = t(dims, part), t([dims[axis]], part)
+    return (
+        f"%v = stablehlo.multiply %d, %d : {line}\n"
+        '%r0, %r1, %r2 = "stablehlo.batch_norm_grad"(%a, %b, %c, %v, %e)'
+        f" {{epsilon = 0.5 : f32, feature_index = {axis} : i64}}"
+        f" : ({of}, {line}, {line}, {line}, {of}) -> ({of}, {line}, {line})",
+        f"{of} {line} {line} {line} {of}", f"{of} {line} {line}",
+    )  # fmt: skip
+
+
+@_oracle("batch_norm_grad")
+def _norm_adjoint(text: str, arrays: list[Array]) -> list[Array]:
+    """By the specification of StableHLO, in whose words mean and variance are operands."""
+    axis = _feature(text)
+    x, dy = arrays[0].astype("f8"), arrays[4].astype("f8")
+    rest = tuple(i for i in range(x.ndim) if i != axis)
+    lines = [-1 if i == axis else 1 for i in range(x.ndim)]
+    scale, mean, root = (v.astype("f8").reshape(lines) for v in arrays[1:4])
+    centred, deviation = x - mean, np.sqrt(root * root + 0.5)
+    moved = dy * x.size / x.shape[axis] - dy.sum(rest, keepdims=True)
+    moved -= (dy * centred).sum(rest, keepdims=True) * centred / deviation**2
+    dx = moved * scale / deviation / (x.size / x.shape[axis])
+    dscale = (dy * centred / deviation).sum(rest)
+    return [v.astype(arrays[0].dtype) for v in (dx, dscale, dy.sum(rest))]

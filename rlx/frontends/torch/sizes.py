@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from rlx.base.dims import Dim, SymDim, floor_div, maximum, minimum
+from rlx.base.dims import Dim, SymDim, at_least, choose, floor_div, maximum, minimum
 from rlx.errors import UnsupportedError
 
 __all__ = ["Sizes"]
@@ -61,7 +61,23 @@ class Sizes:
             return math.prod([self._dim(e.args[0])] * int(e.args[1]))
         if kind in ("CeilToInt", "FloorToInt", "TruncToInt"):
             return self._rounded(kind, e.args[0])
+        if kind == "Piecewise":
+            return self._chosen(e.args)
         raise UnsupportedError(f"a size is computed as {e}, and {kind} has no counterpart here")
+
+    def _chosen(self, pairs: Any) -> Dim:
+        """The first of some sizes whose condition holds; torch's last one always does."""
+        (size, condition), *rest = pairs
+        if not rest:
+            return self._dim(size)
+        return choose(self._flag(condition), self._dim(size), self._chosen(rest))
+
+    def _flag(self, condition: Any) -> Dim:
+        """1 where a condition on sizes holds, else 0."""
+        kind = type(condition).__name__
+        if kind in _TESTS:
+            return _TESTS[kind](*map(self._dim, condition.args))
+        return _LOGIC[kind](*map(self._flag, condition.args))
 
     def _rounded(self, kind: str, e: Any) -> Dim:
         if type(e).__name__ not in ("IntTrueDiv", "FloatTrueDiv"):
@@ -99,3 +115,12 @@ _CALLS: dict[str, Any] = {
     "PythonMod": lambda a, b: a - floor_div(a, b) * b,
     "Max": maximum, "Min": minimum,
 }  # fmt: skip
+
+_TESTS: dict[str, Any] = {
+    "GreaterThan": at_least, "LessThan": lambda a, b: at_least(b, a),
+    "StrictGreaterThan": lambda a, b: at_least(a, b + 1),
+    "StrictLessThan": lambda a, b: at_least(b, a + 1),
+    "Equality": lambda a, b: at_least(a, b) * at_least(b, a),
+    "Unequality": lambda a, b: 1 - at_least(a, b) * at_least(b, a),
+}  # fmt: skip
+_LOGIC: dict[str, Any] = {"And": minimum, "Or": maximum, "Not": lambda a: 1 - a}

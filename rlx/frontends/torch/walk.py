@@ -133,11 +133,13 @@ class Walk:
             inner = iter(args[at + 1 :])
             return Walk(args[at], self._sizes, lambda _: next(inner)).outputs()
         val = node.meta.get("val")
-        if isinstance(val, torch.SymInt | int | float) and not isinstance(val, bool):
+        if isinstance(val, torch.SymBool | bool):
+            return None  # what torch has decided, or asserts; a size that asks it says so itself
+        if isinstance(val, torch.SymInt | int | float):
             return val if isinstance(val, float) else self._sizes.dim(val)
         row = row_of(node.target)
         if row is None:
-            return self._scalar(node.target, val, args, kwargs)
+            return self._scalar(node.target, args, kwargs)
         n = Node(name, self._types(val), lambda: self._promoted(node))
         found = call(row, n, node.target, args, kwargs)
         return self._checked(n, found)
@@ -149,10 +151,8 @@ class Walk:
             raise UnsupportedError(f"{name_of(target)} has an effect, and a graph has none")
         return [token, None]
 
-    def _scalar(self, target: Any, val: Any, args: Any, kwargs: Any) -> Any:
+    def _scalar(self, target: Any, args: Any, kwargs: Any) -> Any:
         """Arithmetic on sizes that gives no size."""
-        if isinstance(val, torch.SymBool | bool):
-            return None  # what torch has decided, or asserts
         if any(isinstance(a, SymDim) for a in args):
             raise UnsupportedError(
                 "it computes a number that is no integer from symbolic dims; export the module with"
