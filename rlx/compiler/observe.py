@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from rlx.base.frozen import frozen
+from rlx.base.printed import Printed
 from rlx.compiler.graph_module import GraphModule
 from rlx.errors import GraphError
 from rlx.ir.builders import located
@@ -20,7 +21,7 @@ __all__ = ["PipelineInspect", "inspect_pipeline"]
 
 
 @frozen
-class PipelineInspect:
+class PipelineInspect(Printed):
     """The text of each level of one compile, and its reports. ``diff`` counts what fusion changed,
     op by op."""
 

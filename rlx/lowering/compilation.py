@@ -16,6 +16,7 @@ from rlx.base.cached import cached_property
 from rlx.base.clock import Tick
 from rlx.base.frozen import frozen, record
 from rlx.base.giving_way import checkpoint
+from rlx.base.printed import Printed
 from rlx.errors import GraphError, PassError, did_you_mean
 from rlx.ir.builders import located, public
 from rlx.lowering.report import ArenaBuffer, DispatchReport, FusionReport, times_text
@@ -190,7 +191,7 @@ class Compilation(Record):
 
 
 @record
-class CompileReport:
+class CompileReport(Printed):
     """What a compile says of itself: times, fusions and dispatch, kernels made and reused.
 
     ``cache`` says whether the compile cache had the artifact, or why not. On a hit the fusions and

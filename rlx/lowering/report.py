@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from rlx import knobs
 from rlx.base.frozen import record
+from rlx.base.printed import Printed
 
 if TYPE_CHECKING:
     from rlx.lowering.compilation import Record
@@ -52,7 +53,7 @@ class MissedFusion(NamedTuple):
 
 
 @record
-class FusionReport:
+class FusionReport(Printed):
     """Fused regions by pattern, and the misses; and the ops by name ``before`` the first pass on
     mir and ``after`` the last that fuses, where a region is one op."""
 
@@ -97,7 +98,7 @@ class ArenaBuffer(NamedTuple):
 
 
 @record
-class DispatchReport:
+class DispatchReport(Printed):
     """How many launches went each way: ``native`` by family, ``common`` and ``rewritten`` by op;
     ``triton`` says which of the native ones Triton's compiler makes, and of others why not.
     ``decoded`` are the bytes of f32 that are made of weights in packed blocks, by scheme, where no

@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from rlx.base.clock import time_ns
 from rlx.base.frozen import frozen
+from rlx.base.printed import Printed
 from rlx.base.units import bytes_text
 from rlx.runtime.launches import LaunchInfo
 
@@ -65,7 +66,7 @@ class Row:
 
 
 @frozen
-class Profile:
+class Profile(Printed):
     """What ``CompiledGraph.profile`` found. ``str`` is a table, the slowest rows first.
 
     ``seconds`` are those of the fastest run and ``median`` of the one in the middle, the call from

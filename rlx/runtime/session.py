@@ -76,6 +76,9 @@ class Session(Hinted):
         if threads is not None:
             self.backend.set_threads(calls.checked_threads(threads))
 
+    def __repr__(self) -> str:
+        return f"Session on {self.device}, in {self.precision}"
+
     def _repr_html_(self) -> str:
         from rlx.view.notebook import session_html
 
@@ -254,6 +257,13 @@ class CompiledGraph(Hinted, Uncopied):
     def graph(self) -> Graph:
         """What runs, with the casts of the session's precision: a graph to read."""
         return self._graph.snapshot()
+
+    def __repr__(self) -> str:
+        inputs, outputs = self.signature
+        named = zip(self._names or (None,) * len(outputs), outputs, strict=True)
+        taken = ", ".join(f"{name}: {t}" for name, t in inputs)
+        given = ", ".join(str(t) if name is None else f"{name}: {t}" for name, t in named)
+        return f"CompiledGraph {self._graph.name!r} on {self.backend.name}: ({taken}) -> {given}"
 
     def _repr_html_(self) -> str:
         from rlx.view.notebook import compiled_html

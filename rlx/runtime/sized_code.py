@@ -53,11 +53,23 @@ class SizedCode(LoadedCode):
         return _Bound(self, program, sizes)
 
     def variant_at(self, sizes: Sequence[int]) -> Variant:
-        """The variant with the words of its steps for sizes, and the bytes of the arena."""
+        """The variant with the words of its steps for sizes, the bytes of the arena, and what its
+        launches do."""
         bound = self._sizes.bind(sizes)
         assert bound is not None, "it serves them"
-        words, (arena, *_) = bound
-        return replace(self.variant, arena_bytes=arena, main_words=words, sizes=None)
+        words, (arena, *rest) = bound
+        shaped = (*self.artifact.inputs, *self.artifact.outputs)
+        facts = rest[sum(len(shape) for _, _, shape in shaped) :]
+        launches = self.variant.launches
+        first = len(launches) - len(facts) // 2  # those of the prologue are for all sizes
+        main = zip(launches[first:], facts[::2], facts[1::2], strict=True)
+        sized = [
+            *launches[:first],
+            *((*places, flops, moved) for (*places, _, _), flops, moved in main),
+        ]
+        return replace(
+            self.variant, arena_bytes=arena, main_words=words, sizes=None, launches=sized
+        )
 
 
 def _ranked(signatures: Sequence[Signature]) -> list[Signature]:

@@ -16,7 +16,7 @@ from rlx.base.guards import Guard
 from rlx.schedule.codec import main_items
 from rlx.schedule.plan import Buffer, Schedule, Signature
 from rlx.schedule.sizes import OPS, RELATIONS, SizeProgram, in_order
-from rlx.schedule.steps import Place, Step
+from rlx.schedule.steps import Place, Step, launches
 
 __all__ = ["dims_of", "size_program", "steps_program"]
 
@@ -26,7 +26,11 @@ def size_program(
 ) -> SizeProgram:
     """A schedule of sizes of ``symbols`` for a CPU as data. Its params and its prologue have no
     symbolic dims."""
-    results = [schedule.arena_bytes, *dims_of(schedule.inputs), *dims_of(schedule.outputs)]
+    origins = [step.origin for step in launches(schedule.main)]
+    results = [
+        schedule.arena_bytes, *dims_of(schedule.inputs), *dims_of(schedule.outputs),
+        *(n for origin in origins for n in (origin.flops, origin.bytes)),
+    ]  # fmt: skip
     return steps_program(schedule.main, results, guards, symbols, schedule.buffers)
 
 

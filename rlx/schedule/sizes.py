@@ -20,7 +20,8 @@ RELATIONS = ("==", "!=", ">=", "<=")
 class SizeProgram:
     """The parts of the native runtime's ``SizeProgram``, each as 64-bit words; ``conditions`` are
     the guards for people. The sizes come in the order of ``in_order``. The results are the bytes of
-    the arena, or on a GPU of every memory, then the dims of the inputs and of the outputs."""
+    the arena, or on a GPU of every memory, then the dims of the inputs and of the outputs; on a CPU
+    at last the flops and the bytes of each launch of main."""
 
     conditions: tuple[str, ...]
     words: bytes

@@ -234,6 +234,10 @@ class TrainStep(Uncopied):
 
     # -- what it has come to ---------------------------------------------------------------
 
+    def __repr__(self) -> str:
+        trained = len(self.plan.masters())
+        return f"TrainStep of {self.plan.graph.name!r}: {trained} params, batch {self.position}"
+
     @property
     def position(self) -> int:
         """The number of batches trained on."""

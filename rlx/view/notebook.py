@@ -40,7 +40,7 @@ def picture_html(graph: Graph) -> str:
         from rlx.inspect.listing import list_graph
 
         said = f"{len(boxes)} boxes are too many to look at; {list_graph(graph).stats}"
-        return f"<pre>{escape(said)}</pre>"
+        return _text(said)
     return f'<div style="max-height: 600px; overflow: auto">{svg(boxes)}</div>'
 
 
@@ -67,7 +67,7 @@ def compiled_html(f: CompiledGraph) -> str:
         _head("CompiledGraph", f"on {f.backend.name}")
         + _table(("", "name", "type"), rows)
         + _folded("graph", picture_html(f.graph))
-        + _folded("how it was compiled", f"<pre>{escape(reports)}</pre>")
+        + _folded("how it was compiled", _text(reports))
     )
 
 
@@ -78,7 +78,7 @@ def pipeline_html(p: PipelineInspect) -> str:
         ("what fusion changed", p.diff), ("fusion", p.fusion), ("dispatch", p.dispatch),
     ]  # fmt: skip
     rows = [(name, f"{1e3 * took:.2f} ms") for name, took in p.seconds.items()]
-    folded = [_folded(name, f"<pre>{escape(text)}</pre>") for name, text in levels]
+    folded = [_folded(name, _text(text)) for name, text in levels]
     return _head("Compile", "") + "".join(folded) + _folded("times", _table(("", ""), rows))
 
 
@@ -92,13 +92,13 @@ def profile_html(p: Profile) -> str:
     ]
     cells = [[*map(escape, row), bar] for row, bar in zip(rows, bars, strict=True)]
     sums = "\n".join(p.sums())
-    return _raw_table([*map(escape, head), ""], cells) + f"<pre>{escape(sums)}</pre>"
+    return _raw_table([*map(escape, head), ""], cells) + _text(sums)
 
 
 def artifact_html(a: Artifact) -> str:
     """The signature, the dims and the variants of an artifact."""
     text = "\n".join(lines_of(facts_of_artifact(a), False))
-    return _head("Artifact", "") + f"<pre>{escape(text)}</pre>"
+    return _head("Artifact", "") + _text(text)
 
 
 def session_html(s: Session) -> str:
@@ -118,11 +118,17 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 
 def _raw_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of cells that are HTML."""
+    """A table of cells that are HTML, which scrolls where it is wider than the notebook."""
     top = "".join(f"<th>{c}</th>" for c in head) if any(head) else ""
     body = "".join(f"<tr>{''.join(f'<td>{c}</td>' for c in row)}</tr>" for row in rows)
-    return f"<table>{f'<tr>{top}</tr>' if top else ''}{body}</table>"
+    table = f"<table>{f'<tr>{top}</tr>' if top else ''}{body}</table>"
+    return f'<div style="overflow-x: auto">{table}</div>'
 
 
 def _folded(name: str, html: str) -> str:
     return f"<details><summary>{escape(name)}</summary>{html}</details>"
+
+
+def _text(said: str) -> str:
+    """Lines as they are, which scroll like tables."""
+    return f'<pre style="overflow-x: auto">{escape(said)}</pre>'

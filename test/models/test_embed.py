@@ -13,6 +13,7 @@ import pytest
 
 from rlx.errors import DTypeError, FaultError, ModelError, RlxError, ShapeError
 from rlx.models import BertConfig, Embed, bert_encoder
+from rlx.runtime import _native
 from support import tiny_bert
 
 pytest.importorskip("tokenizers")
@@ -36,6 +37,7 @@ def expected(pooling: str = "mean") -> Any:
 
 
 def test_encode_is_the_models_forward_pass(model: Embed) -> None:
+    assert repr(model) == "Embed: f32[texts, 8] of texts of up to 100 tokens"
     found = model.encode(TEXTS)
     assert found.dtype == np.float32 and found.shape == (len(TEXTS), model.dim) == (7, 8)
     np.testing.assert_allclose(found, expected(), atol=2e-6)
@@ -66,7 +68,7 @@ def test_texts_of_one_length_run_together_on_a_cpu(path: Path) -> None:
     np.testing.assert_allclose(model.encode(TEXTS, batch_size=2), expected(), atol=2e-6)
 
 
-def test_few_shapes_are_run(path: Path) -> None:
+def test_few_shapes_are_run(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     shapes = []
 
     class Counting:
@@ -74,10 +76,14 @@ def test_few_shapes_are_run(path: Path) -> None:
             shapes.append(feeds["ids"].shape)
             return [np.zeros((len(feeds["ids"]), 8), np.float32)]
 
-    config = BertConfig.from_dir(path)
-    counting = Embed(config, Counting(), path / "tokenizer.json", 100)
-    counting.encode(["a"] * 29 + ["a " * 20] * 11, batch_size=10)
+    config, tokenizer = BertConfig.from_dir(path), path / "tokenizer.json"
+    texts = ["a"] * 29 + ["a " * 20] * 11
+    Embed(config, Counting(), tokenizer, 100).encode(texts, batch_size=10)
     assert shapes == [*[(10, 16)] * 2, (8, 16), (1, 16), (10, 32), (1, 32)]
+    shapes.clear()
+    monkeypatch.setattr(_native, "num_threads", lambda: 1)
+    Embed(config, Counting(), tokenizer, 100, pads=False).encode(texts, batch_size=10)
+    assert shapes == [(9, 3), (10, 3), (10, 3), (5, 22), (6, 22)], "no more than 256 tokens"
 
 
 def test_long_texts_are_cut_with_their_last_token_kept(path: Path, tmp_path: Path) -> None:

@@ -196,7 +196,8 @@ NamedParts sized_parts() {
     words.words({static_cast<int64_t>(guards.bytes.size() / 8)}).words(guards);
     words.words({3, 2, 0, 1});      // the buffer between the steps
     words.words({4, 4, 0, 20, 0});  // both ranges are n
-    words.words({3, 3, 0, 0});      // the arena, the dim of x and that of out
+    // The arena, the dim of x and that of out, and what both launches do: n flops of 4 * n bytes.
+    words.words({7, 3, 0, 0, 0, 2, 0, 2});
     return words.bytes;
   };
   return {{"manifest", manifest.bytes},
@@ -627,7 +628,8 @@ TEST(what_is_wrong_in_dims_is_refused_by_name) {
   const std::string first = words({1}) + Writer().text("n").bytes + told;
   const std::string twice = words({2}) + Writer().text("n").bytes + told + first.substr(8);
   CHECK_REFUSED("a second dim 'n'", read(changed(kManifest, first, twice)));
-  CHECK_REFUSED("2 results", read(changed(kVariant, words({3, 3, 0, 0}), words({2, 3, 0}))));
+  const std::string results = words({7, 3, 0, 0, 0, 2, 0, 2});
+  CHECK_REFUSED("3 results, expected 7", read(changed(kVariant, results, words({3, 3, 0, 0}))));
   CHECK_REFUSED("3 words", read(changed(kVariant, words({4, 4, 0, 20, 0}), words({3, 4, 0, 20}))));
 }
 

@@ -49,6 +49,23 @@ def test_flops_of_a_product_are_exact(a: Any, b: Any, kernel: str, flops: int):
     assert row(profile(g), "matmul", kernel).flops == flops
 
 
+def test_flops_and_bytes_are_those_of_the_sizes_of_the_call(tmp_path: Path):
+    g = rlx.Graph("rows")
+    g.set_outputs([g.input("x", ["n", 8]).softmax() @ g.param("w", value=np.ones((8, 4), "f4"))])
+    f = rlx.Session("cpu").compile(g)
+    rlx.compile_artifact(g).save(tmp_path / "rows.rlx")
+    for runner in (f, rlx.Session("cpu").load(tmp_path / "rows.rlx")):
+        for n in (16, 48):
+            x = np.ones((n, 8), np.float32)
+            rows = {r.ops.split("+")[0]: r for r in runner.profile({"x": x}, 2).rows}
+            bound = rlx.Session("cpu").compile(g, dims={"n": n}).profile({"x": x}, 2).rows
+            known = {r.ops.split("+")[0]: r for r in bound}
+            assert rows["matmul"].flops == known["matmul"].flops == 2 * n * 8 * 4
+            assert {k: (r.flops, r.bytes) for k, r in rows.items()} == {
+                k: (r.flops, r.bytes) for k, r in known.items()
+            }
+
+
 def test_flops_of_a_fused_product_count_its_epilogue():
     g = rlx.Graph()
     x = g.input("x", [6, 8]) @ g.param("w", [8, 10]) + g.param("b", [10])

@@ -22,7 +22,7 @@ from rlx.schedule.bind import bind_schedule
 from rlx.schedule.codec import main_words
 from rlx.schedule.plan import Buffer, Schedule
 from rlx.schedule.size_program import SizeProgram, size_program
-from rlx.schedule.steps import For
+from rlx.schedule.steps import For, launches
 from support.symbolic import lower_at
 
 N: Any = SymDim.symbol("n")
@@ -108,7 +108,9 @@ def test_words_of_a_model() -> None:
         served += 1
         wanted = bind_schedule(found.schedule, at)
         dims = [d for _, _, shape in (*wanted.inputs, *wanted.outputs) for d in shape]
-        assert bound == (main_words(wanted.main), (wanted.arena_bytes, *dims))
+        origins = [step.origin for step in launches(wanted.main)]
+        facts = [n for origin in origins for n in (origin.flops, origin.bytes)]
+        assert bound == (main_words(wanted.main), (wanted.arena_bytes, *dims, *facts))
     assert served > 2
 
 

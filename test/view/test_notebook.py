@@ -191,3 +191,35 @@ def test_lines_come_at_growing_intervals(monkeypatch: pytest.MonkeyPatch) -> Non
     done = [int(line.split("/")[0]) for line in stream.getvalue().splitlines()]
     assert done == [2, 4, 8, 16, 32, 64, 128, 248, 368]
     assert stream.getvalue().splitlines()[0] == "2/400: loss 1, 199 s left"
+
+
+# -- prompts -------------------------------------------------------------------------------
+
+
+def test_a_prompt_shows_what_an_object_is() -> None:
+    session = rlx.Session("cpu")
+    f = session.compile(graph("batch"))
+    assert repr(session) == "Session on cpu, in f32"
+    assert repr(f) == (
+        "CompiledGraph 'small <b>' on cpu: (x & y: batchx16xf32) -> y: batchx16xf32, mean: 16xf32"
+    )
+    g = rlx.Graph("plain")
+    g.set_outputs([g.input("x", [2]) * 2.0])
+    assert repr(session.compile(g)) == "CompiledGraph 'plain' on cpu: (x: 2xf32) -> 2xf32"
+    loss = rlx.Graph("line")
+    w = loss.param("w", value=np.ones(2, np.float32))
+    loss.set_outputs([(loss.input("x", [2]) * w).sum()])
+    step = rlx.compile_training(loss, rlx.optim.SGD(0.1))
+    step({"x": np.ones(2, np.float32)})
+    assert repr(step) == "TrainStep of 'line': 1 params, batch 1"
+
+
+def test_ipython_prints_reports_as_pages() -> None:
+    f = rlx.Session("cpu").compile(graph())
+    (report,) = f.reports
+    found: list[str] = []
+    printer = SimpleNamespace(text=found.append)
+    whole = [report, report.compilation.fusion, report.compilation.dispatch]
+    for page in (*whole, rlx.inspect_pipeline(graph())):
+        page._repr_pretty_(printer, False)
+        assert found.pop() == str(page) != repr(page)

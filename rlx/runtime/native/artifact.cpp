@@ -175,9 +175,9 @@ void read_facts(Words& words, Variant& variant) {
 }
 
 // What puts the numbers of sizes into the main steps, whose words are `main`, and says how large so
-// many memories are.
+// many memories are, and so many facts of launches.
 void read_sizes(Words& words, const Artifact& artifact, const Part& main, size_t memories,
-                Variant& variant) {
+                size_t facts, Variant& variant) {
   const size_t conditions = words.count();
   for (size_t i = 0; i < conditions; ++i) {
     variant.conditions += (i == 0 ? "" : ", ") + words.text();
@@ -191,7 +191,7 @@ void read_sizes(Words& words, const Artifact& artifact, const Part& main, size_t
   rows.words.resize(main.size / sizeof(int64_t));
   if (main.size > 0) std::memcpy(rows.words.data(), main.data, main.size);
   variant.sizes = std::make_shared<SizeProgram>(artifact.symbols.size(), std::move(rows));
-  check_patches(*variant.sizes, variant.schedule, memories);
+  check_patches(*variant.sizes, variant.schedule, memories, facts);
 }
 
 // The memory that the prologue would make, with room behind it for what kernels read too much.
@@ -230,7 +230,9 @@ void read_schedule(const Part& part, const std::vector<Part>& parts, const Artif
   const Part main = read_steps(words, variant, StepReader(words, static_cast<size_t>(kernels)),
                                StepReader(words, variant.kernels.size()));
   read_facts(words, variant);
-  if (!artifact.symbols.empty()) read_sizes(words, artifact, main, 1, variant);
+  if (!artifact.symbols.empty()) {
+    read_sizes(words, artifact, main, 1, fact_count(variant.schedule), variant);
+  }
   words.end();
   check_prologue(variant.prologue, Kernels::kNumbers);
   if (!artifact.symbols.empty()) return;  // the steps are checked for the sizes of each call
@@ -318,7 +320,7 @@ void read_program(const Part& part, const std::vector<Part>& parts, const Artifa
   const Part main = read_steps(words, variant, reader, reader);
   read_facts(words, variant);
   read_rounds(words, variant);
-  if (sized) read_sizes(words, artifact, main, sizes.size(), variant);
+  if (sized) read_sizes(words, artifact, main, sizes.size(), 0, variant);
   words.end();
   if (!sized) check_steps("main", variant.schedule.main, sizes);
   for (const PrologueStep& item : variant.prologue.steps) {

@@ -9,7 +9,7 @@
 
 namespace rlx {
 
-inline constexpr uint32_t kArtifactFormat = 9;
+inline constexpr uint32_t kArtifactFormat = 10;
 
 struct Part {
   std::string name;

@@ -93,7 +93,8 @@ void set_shapes(std::vector<Signature>& signatures, const int64_t*& dims) {
 
 }  // namespace
 
-void check_patches(const SizeProgram& program, const Schedule& schedule, size_t memories) {
+void check_patches(const SizeProgram& program, const Schedule& schedule, size_t memories,
+                   size_t facts) {
   Steps steps = schedule.main;
   size_t most = 0;
   for (const Patch& patch : program.patches()) most = std::max(most, patch.value + 1);
@@ -107,15 +108,18 @@ void check_patches(const SizeProgram& program, const Schedule& schedule, size_t 
   size_t dims = memories;
   for (const Signature& s : schedule.inputs) dims += s.shape.size();
   for (const Signature& s : schedule.outputs) dims += s.shape.size();
-  if (program.result_count() != dims) {
+  const size_t results = dims + facts;
+  if (program.result_count() != results) {
     throw Error("a schedule of symbolic sizes", std::to_string(program.result_count()) + " results",
-                std::to_string(dims), "it was written wrongly");
+                std::to_string(results), "it was written wrongly");
   }
 }
 
+size_t fact_count(const Schedule& schedule) { return 2 * launch_count(schedule.main); }
+
 SizedSchedule::SizedSchedule(std::shared_ptr<const SizeProgram> program, Schedule schedule)
     : program_(std::move(program)), schedule_(std::move(schedule)) {
-  check_patches(*program_, schedule_);
+  check_patches(*program_, schedule_, 1, fact_count(schedule_));
   check_kernels(schedule_);
 }
 

@@ -28,8 +28,13 @@ class SizedSchedule {
 };
 
 // Throws Error unless every patch of a program is of a number in the steps of its words, and the
-// results are the sizes of so many memories, of which a CPU has the arena, and a dim for each of the
-// signatures.
-void check_patches(const SizeProgram& program, const Schedule& schedule, size_t memories = 1);
+// results are the sizes of so many memories, of which a CPU has the arena, a dim for each of the
+// signatures, and so many facts of launches.
+void check_patches(const SizeProgram& program, const Schedule& schedule, size_t memories,
+                   size_t facts);
+
+// How many facts the results of a CPU's program end in: the flops and the bytes of each launch of
+// main, for profiles.
+size_t fact_count(const Schedule& schedule);
 
 }  // namespace rlx

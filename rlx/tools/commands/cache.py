@@ -169,7 +169,7 @@ def _artifact(key: Key) -> str:
     nodes = sum(line.startswith("%") for line in lines)
     inputs = [line.removeprefix("input ") for line in lines if line.startswith("input ")]
     dims, features = (parts.get(name, "?") for name in ("dims", "features"))
-    return f"{nodes} nodes of {', '.join(inputs)} with {dims} for {features}"
+    return f"{nodes} nodes, inputs {', '.join(inputs) or 'none'}, dims {dims}, for {features}"
 
 
 _DESCRIBED: dict[str, Callable[[Key], str]] = {

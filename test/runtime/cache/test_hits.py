@@ -495,7 +495,7 @@ def test_the_command_lists_entries_of_other_versions(capsys: pytest.CaptureFixtu
     keys = [Key(kind, parts) for kind in ("artifact", "kernel") for parts in ((), (Part("a", ""),))]
     the_store().write(*((key, Entry.of(key, b"")) for key in keys))
     assert main(["cache", "list"]) == 0
-    assert capsys.readouterr().out.count("0 nodes of  with ? for ?") == 2
+    assert capsys.readouterr().out.count("0 nodes, inputs none, dims ?, for ?") == 2
 
 
 def test_the_command_says_what_it_cannot_remove(
