@@ -7,6 +7,7 @@
     python -m bench --device cuda --quick         on a GPU: families, peers and types of their own
     python -m bench report results.json           the tables of a run again
     python -m bench precision --help              products in fewer bits: speed and accuracy
+    python -m bench encoder_int8 --help           text encoders in 8 bits: the same of each model
     python -m bench schemes --help                weights in packed blocks: the same of each scheme
 
 Every library has a process of its own, which is stopped while the others run. A round asks each in
@@ -41,7 +42,11 @@ def main(argv: list[str]) -> int:
     """Run what the command line says; 1 if RLX failed somewhere."""
     if argv[:1] == ["report"]:
         return report.main(argv[1:])
-    if argv and argv[0] in ("precision", "schemes"):  # which have accuracy in their tables too
+    if argv and argv[0] in (
+        "precision",
+        "schemes",
+        "encoder_int8",
+    ):  # which have accuracy in their tables too
         return importlib.import_module(f"bench.{argv[0]}").main(argv[1:])
     args = arguments(argv)
     options = options_of(args)

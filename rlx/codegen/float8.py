@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from rlx.codegen.reg import Number, Reg
-from rlx.types import DType, f8e4m3fn, f8e5m2, f32, i32, u8, u16, u32
+from rlx.types import DType, f8e4m3fn, f8e5m2, f32, i8, i16, i32, u8, u16, u32
 
 if TYPE_CHECKING:
     from rlx.codegen.builder import Kernel
@@ -75,13 +75,12 @@ def widened(k: Kernel, x: Reg) -> Reg:
 def _by_half(k: Kernel, x: Reg) -> Reg:
     """The same on CPUs, which widen f16: e5m2 is the upper half of one, and the bits of e4m3fn at
     its place are 2**-8 of the number."""
-    bits = k.cast(k.bitcast(x, u8), u16)
     if x.dtype is f8e5m2:
-        return k.from_half(bits << 8)
-    size = bits & 0x7F
-    nan = k.compare("eq", size, _FORMATS[x.dtype].nan)
-    half = (size << 7) | ((bits & _SIGN) << 8)
-    return k.from_half(k.select(nan, half | 0x7C00, half)) * 2.0**8
+        return k.from_half(k.cast(k.bitcast(x, u8), u16) << 8)
+    # The sign, extended, is in both top bits then.
+    half = k.bitcast(k.cast(k.bitcast(x, i8), i16), u16) << 7 & 0xBF80
+    nan = k.compare("eq", k.bitcast(x, u8) & 0x7F, _FORMATS[x.dtype].nan)
+    return k.select(nan, math.nan, k.from_half(half) * 2.0**8)
 
 
 def rounded(k: Kernel, x: Reg, dt: DType, saturate: bool = True) -> Reg:

@@ -33,7 +33,7 @@ from rlx.llm.share import Share
 from rlx.ops.movement.constant import Constant
 from rlx.types import DType, f32
 
-__all__ = ["Cache", "StepGraph", "sequence_graph", "step_graphs"]
+__all__ = ["Cache", "StepGraph", "layer_inputs", "sequence_graph", "step_graphs"]
 
 Array = np.ndarray[Any, Any]
 
@@ -110,6 +110,20 @@ def _check_used(config: ModelConfig, weights: Mapping[str, Tensor], used: set[st
     left = sorted({*weights} - used - {"rope_freqs.weight"})
     if left:
         raise ModelError(f"{len(left)} weights have no place in a {config.family.name}: {left[:4]}")
+
+
+def layer_inputs(
+    config: ModelConfig, weights: Mapping[str, Tensor], cache: Cache
+) -> tuple[StepGraph, list[list[str]]]:
+    """The graph of the layers whose outputs are what its matrices multiply, and the names of the
+    matrices of each."""
+    layers = _Layers(config, weights, cache, "f32", Share.whole(config), {})
+    layers.build()
+    names: dict[Value, list[str]] = {}
+    for name, x in layers.inputs.items():
+        names.setdefault(x, []).append(name)
+    layers.graph.set_outputs([*names])
+    return StepGraph(layers.graph, layers.params, ()), [*names.values()]
 
 
 def _head(

@@ -45,6 +45,8 @@ class GraphWeights:
         self.adapter = graph.input("adapter", [rows], "i32") if stacks else None
         self.params: dict[str, Array] = {}
         self.used: dict[str, Value] = {}
+        self.inputs: dict[str, Value] = {}
+        """What each matrix of ``linear`` multiplies."""
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
         """A weight, of the shape that the configuration asks for."""
@@ -100,6 +102,7 @@ class GraphWeights:
         the ``total`` of the product. Where a session rounds ``x`` to 8
         bits (``Precision.Q8``), what that leaves of it can be multiplied too (``in_16_bits``): as a
         second row, which takes no longer where memory is what is waited for."""
+        self.inputs[name] = x
         dim, part = (0, rows) if columns is None else (1, columns)
         w, scheme = self.matrix(f"{name}.weight", shape, dim, part)
         if scheme is None:

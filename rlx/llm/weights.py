@@ -18,6 +18,7 @@ from rlx.frontends.gguf import GGUF, Tensor
 from rlx.llm.arrange import arranged
 from rlx.llm.config import ModelConfig
 from rlx.llm.families import Family
+from rlx.llm.few_bits import joined
 from rlx.llm.names import expert_of_hf, names_of_hf
 from rlx.models.files import read_json
 from rlx.models.safetensors import SafeTensors
@@ -80,24 +81,38 @@ def from_hf(path: str, config: ModelConfig) -> Weights:
         arrays.update(SafeTensors(file))
     family = config.family
     found: Weights = {}
-    stacks: dict[str, dict[int, Array]] = {}
-    for name, array in arrays.items():
+    stacks: dict[str, dict[int, Tensor]] = {}
+    stored = joined(arrays, read_json(os.path.join(path, "config.json"), dict, {}))
+    for name, array in stored.items():
         part = expert_of_hf(name)
         if part is not None:
-            stacks.setdefault(part[0], {})[part[1]] = array
+            tensor = array if isinstance(array, Tensor) else Tensor.of(array)
+            stacks.setdefault(part[0], {})[part[1]] = tensor
             continue
         known = names_of_hf(name, family)
         if known is None:
             if name.endswith((".rotary_emb.inv_freq", ".masked_bias", ".attn.bias")):
                 continue
             raise ModelError(f"{path}: no tensor of a {family.name} is called {name!r}")
-        found[known] = Tensor.of(_as_here(known, array, family))
+        here = isinstance(array, Tensor)
+        found[known] = array if here else Tensor.of(_as_here(known, array, family))
     for name, stack in stacks.items():
         count = _parts_of(name, config)
         if sorted(stack) != list(range(count)):
             raise ModelError(f"{path}: {name} has {len(stack)} parts of {count}")
-        found[name] = Tensor.of(np.stack([stack[i] for i in range(count)]))
+        found[name] = _stacked([stack[i] for i in range(count)])
     return _apart(found, config, "hf")
+
+
+def _stacked(parts: list[Tensor]) -> Tensor:
+    """Tensors of a shape as one."""
+    schemes = {t.scheme for t in parts}
+    if len(schemes) > 1:
+        return Tensor.of(np.stack([t.dequantize() for t in parts]))
+    if parts[0].scheme in PLAIN:
+        return Tensor.of(np.stack([t.numpy() for t in parts]))
+    data = np.stack([t.data for t in parts])
+    return Tensor(parts[0].scheme, (len(parts), *parts[0].shape), data)
 
 
 def _as_here(name: str, array: Array, family: Family) -> Array:

@@ -17,16 +17,17 @@ from the shapes.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from rlx.errors import FaultError, ShapeError
 from rlx.quant.bits import Array, away
+from rlx.quant.codes import Codes
 from rlx.quant.encode_plain import inverse
 from rlx.quant.parts import matrix, part, rows_of_scales
 
-__all__ = ["decode", "encode"]
+__all__ = ["codes_of", "codes_of_words", "decode", "encode"]
 
 _FLOATS = "float16 float32 bfloat16"
 _WORDS = "int32 uint32"
@@ -57,11 +58,61 @@ def _bits(scheme: str, words: int, elements: int) -> int:
     raise ShapeError(f"{scheme}: {words} words of 32 bits are none of 2 to 8 bits for {elements}")
 
 
+class _Apart(NamedTuple):
+    """Codes ``[k, n]``, zero points and f32 scales ``[groups, n]``, the bits of a code, and for
+    each row its group."""
+
+    q: Array
+    zero: Array
+    scales: Array
+    bits: int
+    group: Array
+
+
 def decode(scheme: str, data: Mapping[str, Any], shape: Sequence[int]) -> Array:
     """The f32 matrix: ``[n, k]`` of mlx_affine, else ``[k, n]``."""
     rows, columns = matrix(scheme, shape)
     if scheme == "mlx_affine":
+        return _mlx(data, rows, columns).numpy()
+    q, zero, scales, _, group = _apart(scheme, data, rows, columns)
+    return (q.astype(np.float32) - zero.astype(np.float32)[group]) * scales[group]
+
+
+def codes_of(scheme: str, data: Mapping[str, Any], shape: Sequence[int]) -> Codes | None:
+    """The codes of the matrix, a row for each output; None where the groups do not follow one
+    another."""
+    rows, columns = matrix(scheme, shape)
+    if scheme == "mlx_affine":
         return _mlx(data, rows, columns)
+    q, zero, scales, bits, group = _apart(scheme, data, rows, columns)
+    size = rows // max(len(scales), 1)
+    if not np.array_equal(group, np.arange(rows) // max(size, 1)):
+        return None
+    least = -(zero.astype(np.float32) * scales)
+    return Codes(np.ascontiguousarray(q.T), bits, scales.T, least.T, size)
+
+
+def codes_of_words(data: Mapping[str, Any], shape: Sequence[int]) -> Codes:
+    """Those of a matrix of compressed-tensors: weight_packed i32 ``[n, k * bits / 32]``, of codes
+    around the middle one, weight_scale ``[n, groups]``, and the zero points of columns in words,
+    weight_zero_point i32 ``[n * bits / 32, groups]``, if there are any."""
+    name = "compressed-tensors"
+    n, k = matrix(name, shape)
+    words = part(name, data, "weight_packed", _WORDS, (n, None))
+    scales = part(name, data, "weight_scale", _FLOATS, (n, None)).astype(np.float32)
+    rows_of_scales(name, scales.T, k)
+    bits = _bits(name, words.shape[1], k)
+    least = None
+    if "weight_zero_point" in data:
+        groups = scales.shape[1]
+        packed = part(name, data, "weight_zero_point", _WORDS, (-(-n * bits // 32), groups))
+        zero = _fields(packed.T, bits).T[:n].astype(np.float32)
+        least = -(zero * scales)
+    return Codes(_fields(words, bits)[:, :k], bits, scales, least, k // scales.shape[1])
+
+
+def _apart(scheme: str, data: Mapping[str, Any], rows: int, columns: int) -> _Apart:
+    """The parts of GPTQ's and AWQ's layouts."""
     awq = scheme == "awq"
     scales = part(scheme, data, "scales", _FLOATS, (None, columns)).astype(np.float32)
     packed = (rows, None) if awq else (None, columns)
@@ -79,7 +130,7 @@ def decode(scheme: str, data: Mapping[str, Any], shape: Sequence[int]) -> Array:
     group = _groups(scheme, data, scales, rows)
     if scheme == "gptq":  # one less is stored: a zero point of 0 has all bits
         zero = (zero + 1) & ((1 << bits) - 1)
-    return (q.astype(np.float32) - zero.astype(np.float32)[group]) * scales[group]
+    return _Apart(q, zero, scales, bits, group)
 
 
 def _groups(scheme: str, data: Mapping[str, Any], scales: Array, k: int) -> Array:
@@ -95,14 +146,14 @@ def _groups(scheme: str, data: Mapping[str, Any], scales: Array, k: int) -> Arra
     return found
 
 
-def _mlx(data: Mapping[str, Any], n: int, k: int) -> Array:
+def _mlx(data: Mapping[str, Any], n: int, k: int) -> Codes:
     name = "mlx_affine"
     weight = part(name, data, "weight", _WORDS, (n, None))
     scales = part(name, data, "scales", _FLOATS, (n, None)).astype(np.float32)
     biases = part(name, data, "biases", _FLOATS, scales.shape).astype(np.float32)
-    group = rows_of_scales(name, scales.T, k)
-    q = _fields(weight, _bits(name, weight.shape[1], k)).astype(np.float32)
-    return q * scales[:, group] + biases[:, group]
+    rows_of_scales(name, scales.T, k)
+    bits = _bits(name, weight.shape[1], k)
+    return Codes(_fields(weight, bits), bits, scales, biases, k // max(scales.shape[1], 1))
 
 
 def encode(scheme: str, x: Array, group: int) -> dict[str, Array]:

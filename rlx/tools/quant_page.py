@@ -132,6 +132,18 @@ NumPy. `rlx inspect model.gguf` prints the metadata, the tensors and what they t
 `rlx quantize IN OUT --scheme q4_k` writes the weights of a GGUF or safetensors file anew, with the
 error of each; what has one dim, or rows that are no whole blocks, stays as it is.
 
+### By texts
+
+```sh
+rlx quantize model.gguf small.gguf --scheme q4_0 --calibrate texts.txt --method gptq
+```
+
+runs a language model in f32 over 32 chunks of 256 tokens of a text, and chooses the weights of its
+layers so that what they give changes least. `gptq` takes what rounding a column loses off the
+columns that follow (Q4_0 to Q8_0, Q4_K to Q6_K); `awq` scales inputs that are large, and divides
+the norms and the up projections that make them (any scheme); `awq+gptq` is both, and what is done
+without `--method`.
+
 ## GGML's types
 
 The error is the root mean square of the differences, over that of the numbers, of normal numbers.

@@ -1,9 +1,14 @@
-"""``rlx quantize IN OUT --scheme q8_0``: the weights of a file in blocks of few bits, as GGUF."""
+"""``rlx quantize IN OUT --scheme q8_0``: the weights of a file in blocks of few bits, as GGUF.
+
+With ``--calibrate TEXT`` those of a language model are chosen so that what the layers give for such
+texts changes least (``rlx.llm.calibration``).
+"""
 
 from __future__ import annotations
 
 import argparse
 import math
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +24,9 @@ from rlx.tools.options import add_force
 __all__ = ["add_arguments", "run"]
 
 
+METHODS = ("awq", "gptq", "awq+gptq")
+"""Of ``rlx.llm.calibration``."""
+
 _INTEGERS = ("i8", "i16", "i32", "i64")
 
 
@@ -27,6 +35,11 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("input", help="a GGUF file (of a split model the first part) or .safetensors")
     p.add_argument("output", help="the GGUF file to write")
     p.add_argument("--scheme", required=True, help="such as q8_0, q4_k or q6_k")
+    p.add_argument("--calibrate", metavar="TEXT", help="a text file, for a language model in GGUF")
+    p.add_argument(
+        "--method", choices=METHODS, help="how, with --calibrate: by default awq+gptq where the"
+        " scheme has gptq, else awq",
+    )  # fmt: skip
     add_force(p)
 
 
@@ -38,15 +51,42 @@ def run(args: argparse.Namespace) -> int:
     check_free(args.output, args.force)
     tensors, metadata, kinds = _opened(args.input)
     out: dict[str, Tensor] = {}
+    if args.calibrate is not None:
+        out = _calibrated(args, scheme)
+    elif args.method is not None:
+        raise ModelError("--method is how weights are calibrated: give --calibrate a text file")
     for name, t in tensors.items():
+        if name in out:
+            continue
         try:
             out[name] = _quantised(name, t, scheme)
         except RlxError as e:
             raise ModelError(f"{args.input}: tensor {name!r}: {e.message}") from None
-    write(args.output, out, metadata, kinds)
+    write(args.output, {name: out[name] for name in tensors}, metadata, kinds)
     before, after = (sum(t.nbytes for t in ts.values()) for ts in (tensors, out))
     print(f"{args.output}: {before / 2**20:.1f} MiB are {after / 2**20:.1f} MiB")
     return 0
+
+
+def _calibrated(args: argparse.Namespace, scheme: BlockScheme) -> dict[str, Tensor]:
+    """The tensors that a text decides."""
+    if args.input.endswith(".safetensors"):
+        raise ModelError(f"{args.input}: a language model to calibrate is a GGUF file")
+    from rlx.llm.calibration import calibrated, chunks_of
+    from rlx.ptq.feedback import FEEDBACK
+
+    try:
+        text = Path(args.calibrate).read_text(encoding="utf-8")
+    except (OSError, ValueError) as e:
+        raise ModelError(f"cannot read {args.calibrate}: {e}") from None
+    method = args.method or ("awq+gptq" if scheme.name in FEEDBACK else "awq")
+    found: dict[str, Tensor] = {}
+    file = read(args.input)
+    for name, t in calibrated(file, chunks_of(file, text), scheme, method):
+        found[name] = t
+        shape = "x".join(map(str, t.shape))
+        print(f"{name:40s} {shape:16s} {file[name].scheme:8s} -> {t.scheme} by {method}")
+    return found
 
 
 def _opened(path: str) -> tuple[dict[str, Tensor], dict[str, Any], dict[str, str]]:

@@ -8,7 +8,7 @@ one in packed blocks of ``rlx.quant``, which kernels read; else it is decoded by
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -22,52 +22,13 @@ from rlx.ops.movement.movement import axis_of
 from rlx.ops.quant.blocks import DequantizeBlocks
 from rlx.ops.quant.product import DequantMatMul
 from rlx.ops.sugar import concat
-from rlx.quant.bits import from_planes, planes
-from rlx.quant.scheme import BlockScheme
-from rlx.quant.table import scheme_named
+from rlx.quant.bits import planes
+from rlx.quant.codes import Codes
 from rlx.types import f32, u8
 
-__all__ = ["Codes", "gather_of_blocks", "matmul_of_blocks", "packed_param", "spread"]
+__all__ = ["gather_of_blocks", "matmul_of_blocks", "packed_param", "spread"]
 
 Array = np.ndarray[Any, Any]
-
-
-class Codes(NamedTuple):
-    """A weight ``[rows, size]`` as unsigned codes of so many bits, a byte each, with a scale for
-    each ``block`` of a row, and a zero point, which by default is the middle code."""
-
-    numbers: Array
-    bits: int
-    scales: Array
-    zeros: Array | None
-    block: int
-
-    def packed(self) -> tuple[Array, str]:
-        """The bytes of its blocks of 32, and their scheme."""
-        rows, size = self.numbers.shape
-        d = self._each(self.scales)
-        fields: dict[str, Array] = {"d": d}
-        fields["qs"] = from_planes(self.numbers.reshape(-1, 32), 4 * self.bits, self.bits)
-        if self.zeros is not None or self.bits == 2:
-            zeros = self.zeros
-            if zeros is None:
-                zeros = np.full_like(self.scales, 1 << (self.bits - 1))
-            name, fields["m"] = f"q{self.bits}_1_f32", -self._each(zeros) * d
-        else:
-            name = f"q{self.bits}_0" if np.array_equal(_half(d), d) else f"q{self.bits}_0_f32"
-            if self.bits == 8:
-                fields["qs"] = (fields["qs"] ^ 128).view(np.int8)
-        scheme = scheme_named(name)
-        assert isinstance(scheme, BlockScheme)
-        out = np.empty(len(d), scheme.fields)
-        for field, values in fields.items():
-            out[field] = values
-        return out.view(np.uint8).reshape(rows, size // 32 * scheme.bytes), name
-
-    def _each(self, values: Array) -> Array:
-        """The number of each block of 32, of those of the blocks."""
-        wide = np.repeat(values.astype(np.float32), self.block // 32, 1)
-        return wide[:, : self.numbers.shape[1] // 32].reshape(-1)
 
 
 def packed_param(
@@ -111,8 +72,9 @@ class _Weight:
     def _numbers(self, codes: Array, scales: Array, zero: Array | None) -> Codes:
         """Its codes, scales and zero points apart."""
         numbers = planes(codes.reshape(self.rows, -1), 1, self.bits)[:, : self.size]
-        zeros = None if zero is None else self._zeros(zero)
-        return Codes(numbers, self.bits, scales.reshape(self.rows, self.blocks), zeros, self.block)
+        d = scales.reshape(self.rows, self.blocks).astype(np.float32)
+        least = None if zero is None else -self._zeros(zero) * d
+        return Codes(numbers, self.bits, d, least, self.block)
 
     def _zeros(self, zero: Array) -> Array:
         """A zero point for each block, as f32."""
@@ -142,11 +104,6 @@ class _Weight:
         wide = numbers.reshape([self.rows, self.blocks, self.block]).cast(scale.dtype)
         whole = ((wide - zero.cast(scale.dtype)) * scale).reshape([self.rows, size])
         return whole[:, : self.size]
-
-
-def _half(x: Array) -> Array:
-    with np.errstate(over="ignore"):
-        return x.astype(np.float16).astype(np.float32)
 
 
 def _unpacked(codes: Value, bits: int, count: int) -> Value:

@@ -6,7 +6,7 @@ import numpy as np
 
 from rlx.errors import ShapeError
 from rlx.frontends.onnx.node import Node, Rows
-from rlx.frontends.onnx.rows.few_bits import Codes, packed_param, spread
+from rlx.frontends.onnx.rows.few_bits import packed_param, spread
 from rlx.frontends.onnx.tensors import FOUR_BITS, dtype_of
 from rlx.ir.value import Value
 from rlx.ops.matmul.quantized import matmul_integer
@@ -14,6 +14,7 @@ from rlx.ops.movement.movement import axis_of
 from rlx.ops.quant.affine import CODES, Dequantize, Quantize
 from rlx.ops.quant.affine import rounded as whole
 from rlx.ops.quant.blocks import DequantizeBlocks
+from rlx.quant.codes import Codes
 from rlx.types import DType, f32, i8, i32, u8
 
 __all__ = ["ROWS", "rounded"]
@@ -100,10 +101,10 @@ def _packed(n: Node) -> Value | None:
 
     def apart() -> Codes:
         wide = codes.astype(np.int16) + middle * signed
-        points = None if zero is None else zero.astype(np.float32) + middle * signed
-        if zero is None and not signed:
-            points = np.zeros_like(scale)
-        return Codes(wide.astype(np.uint8), bits, scale, points, block)
+        points = 0.0 if zero is None else zero.astype(np.float32)
+        plain = zero is None and signed
+        least = None if plain else -(points + np.float32(middle * signed)) * scale
+        return Codes(wide.astype(np.uint8), bits, scale, least, block)
 
     packed, scheme = packed_param(n, n.proto.input[0], (w, scales, zeros), apart)
     found = DequantizeBlocks.build(packed, scheme)

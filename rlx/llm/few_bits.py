@@ -1,0 +1,174 @@
+"""Weights of few bits in a folder of Hugging Face's, as tensors: those of GPTQ, AWQ, MLX and
+compressed-tensors stay in blocks of few bits, and those in 8-bit floats become f32.
+
+A module's arrays, such as ``q_proj.qweight``, ``q_proj.qzeros`` and ``q_proj.scales``, are one
+tensor, ``q_proj.weight``. config.json says what they mean.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+
+from rlx.errors import ModelError, RlxError, did_you_mean
+from rlx.frontends.gguf import Tensor
+from rlx.quant import dequantize
+from rlx.quant.codes import Codes
+from rlx.quant.packed import codes_of, codes_of_words
+
+__all__ = ["joined"]
+
+Array = np.ndarray[Any, Any]
+Parts = Mapping[str, Array]
+
+_WORDS = ("qweight", "qzeros", "scales", "g_idx")
+_PACKED = ("weight_packed", "weight_scale", "weight_zero_point", "weight_shape", "weight_g_idx")
+_FLOATS = ("weight", "weight_scale", "weight_scale_inv")
+_ROWS = ("input_scale", "output_scale", "input_zero_point")
+"""What rows would be rounded by; rows are rounded by their own largest elements here, or not."""
+
+
+def joined(arrays: Mapping[str, Array], config: Mapping[str, Any]) -> dict[str, Array | Tensor]:
+    """The tensors of a model by name, of its arrays and its config.json. ModelError for a method
+    that is not known, and for arrays that do not fit."""
+    found = _said(config)
+    if found is None:
+        return {**arrays}
+    method = found.get("quant_method", "mlx" if "quantization" in config else None)
+    if method not in _METHODS:
+        hint = did_you_mean(str(method), _METHODS)
+        raise ModelError(
+            f"config.json says that the weights are quantised by {method!r}{hint}; read are"
+            f" {', '.join(_METHODS)}"
+        )
+    suffixes, make = _METHODS[method]
+    modules: dict[str, dict[str, Array]] = {}
+    out: dict[str, Array | Tensor] = {}
+    for name, array in arrays.items():
+        module, _, part = name.rpartition(".")
+        if part in suffixes and (part != "weight" or _is_coded(module, arrays)):
+            modules.setdefault(module, {})[part] = array
+        elif part not in _ROWS:
+            out[name] = array
+    for module, parts in modules.items():
+        try:
+            own = found.get(module)
+            said = {**found, **own} if isinstance(own, Mapping) else found
+            out[f"{module}.weight"] = make(parts, said)
+        except RlxError as e:
+            raise ModelError(f"{module} (quantised by {method}): {e.message}") from None
+        except KeyError as e:
+            there = ", ".join(parts)
+            raise ModelError(
+                f"{module} (quantised by {method}) has no {e.args[0]}, but {there}"
+            ) from None
+    return out
+
+
+def _said(config: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What config.json says of few bits."""
+    text = config.get("text_config")
+    found = config.get("quantization_config") or config.get("quantization")
+    if found is None and isinstance(text, Mapping):
+        found = text.get("quantization_config")
+    if found is not None and not isinstance(found, Mapping):
+        raise ModelError(f"config.json has {found!r} for quantization_config, expected a table")
+    return found
+
+
+def _is_coded(module: str, arrays: Mapping[str, Array]) -> bool:
+    """Whether the weight of a module has scales beside it."""
+    names = ("weight_scale", "weight_scale_inv", "scales")
+    return any(f"{module}.{n}" in arrays for n in names)
+
+
+def _tensor(codes: Codes) -> Tensor:
+    """A weight in blocks, or in f32 where its groups are no whole ones."""
+    if not codes.whole:
+        return Tensor.of(codes.numpy())
+    data, scheme = codes.packed()
+    return Tensor(scheme, codes.numbers.shape, data)
+
+
+def _by_columns(scheme: str, parts: Parts, rows: int) -> Tensor:
+    """A weight that is stored ``[inputs, outputs]``."""
+    shape = rows, parts["scales"].shape[-1]
+    codes = codes_of(scheme, parts, shape)
+    if codes is None:  # inputs whose groups lie in an order of their own
+        return Tensor.of(dequantize(parts, scheme, shape).T)
+    return _tensor(codes)
+
+
+def _gptq(parts: Parts, said: Mapping[str, Any]) -> Tensor:
+    bits = parts["qzeros"].shape[-1] * 32 // max(parts["scales"].shape[-1], 1)
+    scheme = "gptq_v2" if said.get("checkpoint_format") == "gptq_v2" else "gptq"
+    return _by_columns(scheme, parts, parts["qweight"].shape[0] * 32 // max(bits, 1))
+
+
+def _awq(parts: Parts, said: Mapping[str, Any]) -> Tensor:
+    version = str(said.get("version", "gemm")).lower()
+    if version != "gemm":
+        raise ModelError(f"AWQ of version {version!r}; the layout of 'gemm' is read")
+    return _by_columns("awq", parts, parts["qweight"].shape[0])
+
+
+def _mlx(parts: Parts, said: Mapping[str, Any]) -> Tensor:
+    if said.get("mode", "affine") != "affine":
+        raise ModelError(f"MLX's mode {said['mode']!r}; 'affine' is read")
+    rows = len(parts["weight"])
+    bits = said.get("bits", 4)
+    if bits not in (2, 3, 4, 5, 6, 8):
+        raise ModelError(f"config.json has {bits!r} for bits, expected 2 to 8")
+    size = parts["weight"].shape[-1] * 32 // bits
+    found = codes_of("mlx_affine", parts, (rows, size))
+    assert found is not None
+    return _tensor(found)
+
+
+def _compressed(parts: Parts, said: Mapping[str, Any]) -> Tensor:
+    """Signed integers around 0, packed along the last axis, or 8-bit floats and integers."""
+    if "weight_packed" not in parts:
+        return _scaled(parts, said)
+    if "weight_g_idx" in parts:
+        raise ModelError("its inputs are in an order of their own (weight_g_idx)")
+    return _tensor(codes_of_words(parts, tuple(int(n) for n in parts["weight_shape"])))
+
+
+def _scaled(parts: Parts, said: Mapping[str, Any]) -> Tensor:
+    """Numbers times a scale for all, for each row, or for each block."""
+    w = parts["weight"]
+    scale = parts.get("weight_scale_inv", parts.get("weight_scale"))
+    if scale is None or w.ndim != 2:
+        raise KeyError("weight_scale")
+    scale = scale.astype(np.float32)
+    if scale.ndim == 2 and scale.shape[0] not in (1, len(w)):
+        size = said.get("weight_block_size") or [128, 128]
+        if not isinstance(size, list) or len(size) != 2 or not all(type(n) is int for n in size):
+            raise ModelError(f"config.json has {size!r} for weight_block_size, expected two sizes")
+        scale = np.repeat(scale, size[0], 0)[: len(w)]
+        scale = np.repeat(scale, size[1], 1)[:, : w.shape[1]]
+    elif scale.ndim == 2 and scale.shape[1] not in (1, w.shape[1]):
+        scale = np.repeat(scale, -(-w.shape[1] // scale.shape[1]), 1)[:, : w.shape[1]]
+    elif scale.ndim == 1:
+        scale = scale.reshape(-1, 1)
+    try:
+        scale = np.broadcast_to(scale, w.shape)
+    except ValueError:
+        raise ModelError(
+            f"its scales of shape {list(scale.shape)} do not fit its weight {list(w.shape)}"
+        ) from None
+    zero = parts.get("weight_zero_point")
+    wide = w.astype(np.float32)
+    return Tensor.of((wide if zero is None else wide - zero.astype(np.float32)) * scale)
+
+
+_METHODS: dict[str, tuple[tuple[str, ...], Callable[[Parts, Mapping[str, Any]], Tensor]]] = {
+    "gptq": (_WORDS, _gptq),
+    "awq": (_WORDS, _awq),
+    "mlx": (("weight", "scales", "biases"), _mlx),
+    "compressed-tensors": ((*_PACKED, *_FLOATS), _compressed),
+    "fp8": (_FLOATS, _scaled),
+}
+"""By the name in config.json: the arrays of a module, and what makes a tensor of them."""
