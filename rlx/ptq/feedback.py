@@ -52,29 +52,23 @@ def with_feedback(w: Array, hessian: Array, scheme: BlockScheme) -> Array:
     """The bytes of a weight ``[outputs, inputs]`` in a scheme, u8 ``[outputs, bytes]``. Inputs that
     are always 0 have no say."""
     most, fields = FEEDBACK[scheme.name]
-    rows, size = w.shape
-    left, factor = w.astype(np.float64), _factor(hessian)
+    (rows, size), factor = w.shape, _factor(hessian)
+    left = np.ascontiguousarray(w.T, np.float64)  # a column of the weight is a row here
     out = np.empty((rows, size // scheme.block), scheme.fields)
     for b in range(size // scheme.block):
-        begin = b * scheme.block
-        columns = slice(begin, begin + scheme.block)
-        packed = quantize(left[:, columns].astype(np.float32), scheme)
-        block = packed.view(scheme.fields).reshape(rows)
-        least, step = (_with_codes(scheme, block, fields, n) for n in (0, 1))
+        columns = slice(b * scheme.block, (b + 1) * scheme.block)
+        own, upper = left[columns], factor[columns, columns]
+        block = quantize(own.T.astype(np.float32), scheme).view(scheme.fields).reshape(rows)
+        least, step = (_with_codes(scheme, block, fields, n).T for n in (0, 1))
         step = step - least
-        codes = np.zeros((rows, scheme.block), np.uint8)
-        errors = np.zeros((rows, scheme.block))
-        own = left[:, columns]
+        inverse = np.divide(1.0, step, where=step != 0, out=np.zeros_like(step))
+        codes, errors = np.zeros((scheme.block, rows), np.uint8), np.zeros(own.shape)
         for i in range(scheme.block):
-            at = begin + i
-            ratio = np.divide(own[:, i] - least[:, i], step[:, i], where=step[:, i] != 0,
-                              out=np.zeros(rows))  # fmt: skip
-            codes[:, i] = np.clip(np.rint(ratio), 0, most)
-            errors[:, i] = own[:, i] - (least[:, i] + step[:, i] * codes[:, i])
-            errors[:, i] /= factor[at, at]
-            own[:, i + 1 :] -= np.outer(errors[:, i], factor[at, at + 1 : columns.stop])
-        left[:, columns.stop :] -= errors @ factor[columns, columns.stop :]
-        for name, values in fields(codes).items():
+            codes[i] = np.clip(np.rint((own[i] - least[i]) * inverse[i]), 0, most)
+            errors[i] = (own[i] - (least[i] + step[i] * codes[i])) / upper[i, i]
+            own[i + 1 :] -= np.outer(upper[i, i + 1 :], errors[i])
+        left[columns.stop :] -= factor[columns, columns.stop :].T @ errors
+        for name, values in fields(np.ascontiguousarray(codes.T)).items():
             block[name] = values
         out[:, b] = block
     return out.view(np.uint8).reshape(rows, size // scheme.block * scheme.bytes)

@@ -107,6 +107,15 @@ of blocks the weight is packed. A `QuantMap` says a scheme by the names of weigh
 `{"*embeddings*": None, "up": "int8", "*": "q4_k"}`. `Embed.from_dir(path, precision="int8")` is
 that of a sentence encoder.
 
+| encoder, batch x tokens | f32 / int8 | cosine to f32 | ONNX Runtime int8 / int8 | its cosine |
+|---|---|---|---|---|
+| BERT-base, random weights, 1x128 | 3.04 | 1.0000 | 1.16 | 1.0000 |
+| MiniLM-L6-v2, 8x128 | 2.39 | 0.9918 | 1.20 | 0.8887 |
+
+`python -m bench encoder_int8 --quick`: times as ratios, CPU time of one thread of a Zen 4 with
+AVX-512 VNNI beside other work; the least cosine of a token's state or of a text's vector, of random
+tokens; ONNX Runtime 1.32 with `quantize_dynamic`.
+
 `rlx.quant.Calibrator` finds scales of any values of a graph by running it, and
 `rlx.quant.insert_q_dq(calibrator.graph, calibrator.record)` rounds to them.
 `rlx.quant.insert_fake_quantize(g, bits=4)` rounds the weights of a graph that `rlx.fit` trains.
