@@ -11,9 +11,9 @@ output vanishes, and an output that hardly varies counts as no test. Each model 
 compiled and compared with ``ep.module()`` in a process of its own, which has ``--seconds`` of CPU;
 a line of JSON a model says what became of it, and the counts come last. Where f32 itself does not
 tell, since torch's result is further than half the tolerance from that in f64, ours may be twice as
-far from that. A FILE of results is continued, by several processes too; with ``--page`` nothing is
-run, and a page says what it holds. With ``--device interpret`` nothing is compiled, which is
-quicker for small models.
+far from that; with an error above 1e-2 it is undecided. A FILE of results is continued, by several
+processes too; with ``--page`` nothing is run, and a page says what it holds. With ``--device
+interpret`` nothing is compiled, which is quicker for small models.
 """
 
 from __future__ import annotations
@@ -41,6 +41,8 @@ MEMORY = 14 << 30
 """The most address space of a process."""
 TOLERANCE = 1e-4
 """Of a result, as a part of its largest element."""
+UNDECIDED = 1e-2
+"""The error from which a result that is as exact as torch's tells nothing: rounding decides it."""
 SPREAD = 1e-4
 """The least deviation of an output that tells anything."""
 
@@ -145,6 +147,9 @@ def judge(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Res
             whole, args, kwargs, found, theirs, result
         ):
             raise AssertionError(f"it differs by {result['error']:.3g}")
+        if result["error"] > UNDECIDED:
+            result["stage"] = "undecided"
+            return
     lively = [float(np.std(a)) for a in theirs if a.dtype.kind == "f" and a.size > 1]
     result["spread"] = max(lively, default=1.0)
     result["stage"] = "right" if result["spread"] > SPREAD else "vanishes"

@@ -71,12 +71,17 @@ LIMITS = {
 }  # fmt: skip
 """The most that other numbers stay, by their names."""
 ROTATION = {"rope_type": "default", "rope_theta": 10000.0}
+GLM_ROTATION = {**ROTATION, "partial_rotary_factor": 0.5, "mrope_section": [8, 12, 12]}
 SAID: dict[str, dict[str, Any]] = {
     "CohereCompassTextConfig": {"rope_parameters": {"full_attention": ROTATION}},
     "DbrxAttentionConfig": {"rope_theta": 10000.0, "clip_qkv": 8.0},
     "CvtConfig": {"depth": [1, 2, 3]},
     "DeepseekOcr2TextConfig": {"mlp_layer_types": ["dense", "sparse"]},
     "EsmConfig": {"pad_token_id": 1, "mask_token_id": 32},
+    "Glm4vTextConfig": {"rope_parameters": GLM_ROTATION},
+    "Glm4vMoeTextConfig": {"rope_parameters": GLM_ROTATION},
+    "GlmImageTextConfig": {"rope_parameters": GLM_ROTATION},
+    "NemotronConfig": {"num_key_value_heads": 8},
     "GPTNeoConfig": {"attention_types": [[["global", "local"], 1]]},
 }
 """The same of single classes."""
@@ -142,10 +147,11 @@ class Small:
         if kind.model_type.startswith("timm"):
             return config  # its architecture decides its sizes
         default = kind()
-        held = config.__dict__
+        held = {**config.__dict__, **SAID.get(kind.__name__, {})}
         self._heads = {v for k, v in held.items() if HEADS.search(k) and isinstance(v, int)}
         self._layers = dict(_kept_layers(config))
         given: dict[str, Any] = {}
+        derived: dict[str, Any] = {}
         for f in fields(kind):
             v = held.get(f.name)
             if not v and f.name in UNSAID:
@@ -160,14 +166,15 @@ class Small:
                 v != default.__dict__.get(f.name)
             ):  # fmt: skip
                 given[f.name] = self._smaller(f.name, v)
-        for k in ("rope_parameters", "rope_scaling"):
-            if isinstance(held.get(k), dict) and "mrope_section" in held[k]:
-                given[k] = dict(held[k])
-                _fit_rotation(given[k], *(_head_width(x) for x in (held, {**held, **given})))
-        given |= SAID.get(kind.__name__, {})
+            elif isinstance(v, list | tuple) and len(v) in self._layers:
+                derived[f.name] = self._smaller(f.name, v)
+        given |= _fitted_sections(held, given)
         extra = {k: v for k, v in held.items() if k not in default.__dict__ and k[0] != "_"}
         given |= {k: self._smaller(k, v) for k, v in extra.items() if k not in given}
-        small = self._backbone(config, default, kind, given)
+        try:  # with a layer of each kind, though the first ones are of one kind
+            small = self._backbone(config, default, kind, {**derived, **given})
+        except Exception:
+            small = self._backbone(config, default, kind, given)
         _fit_rotations(config, small)
         return small
 
@@ -208,6 +215,8 @@ class Small:
         whole = all(isinstance(x, int) and not isinstance(x, bool) for x in v)
         if not whole or not v:
             return v
+        if "feature_layer" in k:
+            return [*range(-1, -1 - len(v), -1)]
         if STAGES.search(k):
             return [1] * len(v)
         if PLACES.search(k) and self._layers and list(v) == sorted(v):
@@ -277,6 +286,16 @@ def _kept_layers(config: Any) -> Iterator[tuple[int, list[int]]]:
         least = max(2, len(held.get("_out_indices") or ()))
         rest = [i for i in range(v) if i not in first]
         yield v, sorted(first + rest[: max(0, least - len(first))])
+
+
+def _fitted_sections(held: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
+    """Rotations with the sections of their own, which a configuration checks."""
+    found: dict[str, Any] = {}
+    for k in ("rope_parameters", "rope_scaling"):
+        if isinstance(held.get(k), dict) and "mrope_section" in held[k]:
+            found[k] = dict(held[k])
+            _fit_rotation(found[k], *(_head_width(x) for x in (held, {**held, **given})))
+    return found
 
 
 def _fit_rotations(config: Any, small: Any) -> None:

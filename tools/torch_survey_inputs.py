@@ -46,6 +46,7 @@ MORE = (
     ("input_ids", "pixel_values", "image_grid_thw"), ("encoder_hidden_states",),
     ("pixel_values", "pixel_attention_mask", "spatial_shapes"),
     ("input_features", "input_features_mask"), ("input_features", "feature_attention_mask"),
+    ("input_ids", "visual_feats", "visual_pos"), ("pixel_values", "pixel_position_ids"),
     ("states", "actions", "rewards", "returns_to_go", "timesteps"),
 )  # fmt: skip
 
@@ -116,7 +117,7 @@ class Maker:
     def image_size(self) -> tuple[int, int]:
         size = self.seen("image_size", "img_size", default=None)
         if size is None or isinstance(size, float):
-            size = 64 if self.seen("patch_size", default=64) in (8, 16, 4, 32) else 224
+            size = 128
         if isinstance(size, dict):
             return size.get("height", 224), size.get("width", 224)
         if isinstance(size, list | tuple) and len(size) > 2:
@@ -131,17 +132,17 @@ class Maker:
         return torch.randint(3, min(90, self.said("vocab_size", default=90)), (1, length))
 
     def image(self) -> Any:
-        """An image, a pair of them, or the patches of one where a grid of them is needed."""
+        """An image, several of them, or the patches of one where a grid of them is needed."""
         import torch
 
         if "grid_thw" in self._names:
             return self.patches()
-        if "spatial_shapes" in self._names:
+        if {"spatial_shapes", "pixel_position_ids"} & self._names:
             return self.patches()[None]
         channels = self.seen("num_channels", "in_channels", "in_chans", default=3)
         channels = channels if isinstance(channels, int) and channels < 16 else 3
-        pair = (2,) if self._form == 1 else ()
-        return torch.randn(1, *pair, channels, *self.image_size())
+        frames = (self.said("num_frames", default=2),) if self._form == 1 else ()
+        return torch.randn(1, *frames, channels, *self.image_size())
 
     def patches(self) -> Any:
         """The pixels of 4x4 patches in rows, as models take them whose images differ in size."""
@@ -306,6 +307,7 @@ MADE: dict[str, Callable[[Maker], Any]] = {
     "query_embeds": Maker.embeds, "prompt_pixel_values": Maker.image, "prompt_masks": Maker.image,
     "latents": _random(1, "hidden_size", 8), "noise_embeds": Maker.embeds,
     "context_hidden_states": Maker.embeds, "action_embeds": Maker.embeds,
+    "visual_feats": _random(1, 10, "visual_feat_dim"), "visual_pos": _random(1, 10, 4),
     "pixel_attention_mask": _ones(1, 16), "spatial_shapes": lambda m: _grid(m)[:, 1:],
     "inputs": lambda m: m.embeds(m.said("d_model")), "task_inputs": lambda m: m.ids(77),
     "classes_input_ids": Maker.ids, "classes_attention_mask": _ones(1, TOKENS),

@@ -14,7 +14,7 @@ Case = Callable[[Result], None]
 
 SMALL_WORDS = ("tiny", "nano", "pico", "femto", "atto", "small", "18", "_s", "xs", "mini", "lite",
                "050", "b0", "_t")  # fmt: skip
-LARGEST = 130e6
+LARGEST = 350e6
 """The most weights of a model."""
 SMALL = 20e6
 """The most of one that is taken while there is a smaller plan."""
