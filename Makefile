@@ -81,17 +81,17 @@ PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-r
 
 # What a change breaks first, in minutes: the lint, lit, the shape of the tree, each op in f32, a
 # model.
-check: setup .venv/model.stamp lint
-	$(BIN)/lit -q test/lit
+check: setup .venv/model.stamp
+	$(MAKE) --no-print-directory --jobs 2 lint lit
 	RLX_TEST_TYPES=f32 $(PYTEST) test/test_layout.py test/test_stubs.py test/names \
 	  test/models/test_minilm.py test/ops/test_reference.py test/ops/test_native.py
 
-# Both suites run and report, whichever of them fails. The models are there, so that their accuracy
-# is tested and not skipped.
-test: setup .venv/model.stamp .venv/chat-model.stamp lint
+# All suites run and report, whichever of them fails. The models are there, so that their accuracy
+# is tested and not skipped. Pyright has one CPU, so lit runs beside it.
+test: setup .venv/model.stamp .venv/chat-model.stamp
 	status=0; \
+	  $(MAKE) --no-print-directory --keep-going --jobs 2 lint lit || status=1; \
 	  $(PYTEST) || status=1; \
-	  $(MAKE) --no-print-directory lit || status=1; \
 	  exit $$status
 
 # The tests with the whole of every sweep, of which `make test` takes a part
