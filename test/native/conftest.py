@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from rlx.runtime import _native as native
-from support.cpp import ROOT, cmake_build
+from support.cpp import native_tests
 
 ARGUMENTS = "int64_t begin, int64_t end, void *const *buffers, const int64_t *sizes, void *scratch"
 
@@ -82,13 +82,7 @@ def kernels(kernel_bytes: bytes) -> native.Object:
 @pytest.fixture(scope="session")
 def native_build() -> Path:
     """The directory where the runtime without Python is built, with its tests."""
-    options = (
-        "-DRLX_BUILD_PYTHON=OFF",
-        "-DRLX_BUILD_TESTS=ON",
-        "-DCMAKE_BUILD_TYPE=Debug",
-        "-DCMAKE_CXX_FLAGS_DEBUG=",
-    )
-    return cmake_build(ROOT, "native-tests", *options)
+    return native_tests()
 
 
 @pytest.fixture(autouse=True)

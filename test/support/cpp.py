@@ -1,4 +1,5 @@
-"""Building and running C++ as its users do: by CMake, in build/."""
+"""Building and running C++ as its users do: by CMake, in build/. `python -m support.cpp` builds
+what the tests of the native runtime run."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-__all__ = ["ROOT", "cmake_build", "run", "tool"]
+__all__ = ["ROOT", "cmake_build", "native_tests", "run", "tool"]
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -41,3 +42,18 @@ def cmake_build(source: Path, name: str, *options: str) -> Path:
         run(tool("cmake"), "-G", "Ninja", "-S", source, "-B", build, ninja, *options)
         run(tool("cmake"), "--build", build)
     return build
+
+
+def native_tests() -> Path:
+    """The directory where the runtime without Python is built, with its tests."""
+    options = (
+        "-DRLX_BUILD_PYTHON=OFF",
+        "-DRLX_BUILD_TESTS=ON",
+        "-DCMAKE_BUILD_TYPE=Debug",
+        "-DCMAKE_CXX_FLAGS_DEBUG=",
+    )
+    return cmake_build(ROOT, "native-tests", *options)
+
+
+if __name__ == "__main__":
+    native_tests()
