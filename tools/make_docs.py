@@ -312,8 +312,10 @@ with torch.no_grad():
 Under `torch.no_grad()` a graph holds the module's weights, packed as its kernels read them. It sets
 a weight anew when torch has written it, by an optimiser, `copy_` or `load_state_dict`; it does not
 see a write through `.data` into the same memory. In training they are inputs. Tensors of the CPU
-are taken and given in their own memory. With `dynamic=True` one graph serves all sizes. An op that
-is missing is an error that names it: nothing runs elsewhere instead.
+are taken and given in their own memory. What a function returns shares memory where torch's results
+do: views of an argument, and views of one another. With `dynamic=True` one graph serves all sizes.
+An op that is missing is an error that names it: nothing runs elsewhere instead.
+`tools/soak.py --torch` compares random programs, with views and writes in place, with torch.
 
 A model that is to be trained by RLX's own optimisers, in steps that write weights in place, is
 imported with `check=False` and a loss as its output, and given to `rlx.compile_training`

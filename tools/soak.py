@@ -1,7 +1,7 @@
 """Run random graphs in every way there is, and compare with the reference interpreter.
 
     python tools/soak.py --graphs 2000 [--seed N]
-        [--device NAME | --transforms | --jax | --sizes | --numpy]
+        [--device NAME | --transforms | --jax | --sizes | --numpy | --torch]
 
 On the processor each is compiled for other CPUs or with donated inputs too, and called with other
 numbers of threads, with views, with one array for two inputs, and several times at once: all must
@@ -104,6 +104,16 @@ def against_numpy(seed: int) -> Result:
     return len(program.steps), f"seed {seed}: {found}" if found else None
 
 
+def against_torch(seed: int) -> Result:
+    """A program of torch with views and writes in place, and the same by torch."""
+    from support.torch_programs import Program, difference
+
+    program = Program(seed)
+    found = difference(program)
+    lines = program.source.splitlines()
+    return len(lines), f"seed {seed}: {found}\n{program.source}" if found else None
+
+
 def tried(run: Callable[[int], Result], seed: int) -> Result:
     """What a seed gives; an exception is a finding."""
     try:
@@ -139,12 +149,13 @@ def main() -> int:
     parser.add_argument("--jax", action="store_true", help="the same, compared with JAX")
     parser.add_argument("--sizes", action="store_true", help="with symbols for their sizes")
     parser.add_argument("--numpy", action="store_true", help="programs of NumPy's functions")
+    parser.add_argument("--torch", action="store_true", help="programs of torch, compiled")
     given = parser.parse_args()
     if given.device and (why := without(given.device)):
         parser.error(why)
     ways = {
         "jax": against_jax, "transforms": under_transforms, "sizes": of_sizes,
-        "numpy": against_numpy,
+        "numpy": against_numpy, "torch": against_torch,
     }  # fmt: skip
     run = next((ways[name] for name in ways if getattr(given, name)), plain)
     run = partial(on_device, given.device) if given.device else run

@@ -10,6 +10,8 @@ import dataclasses
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
+
 from rlx.errors import GraphError, shown
 
 __all__ = ["ARRAY", "Branch", "Leaf", "Static", "Tree", "flatten", "is_array", "rebuild", "taker"]
@@ -38,7 +40,8 @@ ARRAY = Leaf()
 
 class Static:
     """What is no array. Equal are values of one type that are equal and, if they are numbers, of
-    one sign: ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and ``-0.0``."""
+    one sign: ``1``, ``1.0`` and ``True`` differ, as do ``0.0`` and ``-0.0``, in tuples, frozen sets
+    and dataclasses too. Objects of other classes are equal as their ``==`` says."""
 
     __slots__ = ("key", "value")
     count = 0
@@ -62,13 +65,22 @@ class Static:
 
 
 def _key(value: Any) -> tuple[Any, ...]:
+    """What is equal for values that are the same. Python takes 1, 1.0 and True for equal."""
     kind = type(value)
-    if kind is float:
-        return (kind, value.hex())
-    if kind is complex:
+    if isinstance(value, np.generic):
+        return (kind, value.tobytes())
+    if isinstance(value, float):
+        return (kind, float.hex(value))
+    if isinstance(value, complex):
         return (kind, value.real.hex(), value.imag.hex())
-    if kind is tuple:
+    if isinstance(value, tuple):
         return (kind, *map(_key, value))
+    if isinstance(value, frozenset):
+        return (kind, frozenset(map(_key, value)))
+    said = getattr(kind, "__dataclass_params__", None)
+    if said is not None and said.eq and said.frozen:
+        fields = [f for f in dataclasses.fields(kind) if f.compare]
+        return (kind, *[_key(getattr(value, f.name)) for f in fields])
     return (kind, value)
 
 
@@ -76,11 +88,13 @@ class Branch:
     """A dict, list, tuple, named tuple or dataclass with the trees in it, by names: keys, positions
     or fields."""
 
-    __slots__ = ("_hash", "children", "count", "kind", "names")
+    __slots__ = ("_hash", "children", "count", "keys", "kind", "names")
 
     def __init__(self, kind: type, names: tuple[Any, ...], children: tuple[Tree, ...]) -> None:
         self.kind, self.names, self.children = kind, names, children
         self.count = sum(c.count for c in children)
+        plain = kind is not dict or all(type(name) is str for name in names)
+        self.keys = None if plain else frozenset(map(_key, names))
         self._hash = hash((kind, names, children))
 
     def __eq__(self, other: object) -> bool:
@@ -91,11 +105,16 @@ class Branch:
             and self._hash == other._hash
             and self.kind is other.kind
             and self.names == other.names
+            and self.keys == other.keys
             and self.children == other.children
         )
 
     def __hash__(self) -> int:
         return self._hash
+
+    def has_keys_of(self, x: dict[Any, Any]) -> bool:
+        """Whether a dict's keys are these, of which 1, 1.0 and True are three."""
+        return frozenset(map(_key, x)) == self.keys
 
     def paths(self, path: str) -> Iterator[str]:
         """The names of the leaves: ``params.w``, ``params.0``."""
@@ -162,6 +181,8 @@ class _Taker:
         else:
             self.check(f"{other} or len({x}) != {len(tree.names)}")
             if kind is dict:
+                if tree.keys is not None:
+                    self.check(f"not {self.constant(tree.has_keys_of)}({x})")
                 places = [f"{x}[{self.constant(name)}]" for name in tree.names]
             else:
                 places = [self.variable() for _ in tree.names]

@@ -69,12 +69,13 @@ def typed_array(value: Any, name: str, dt: str, what: str) -> Array:
 
 def array_of(value: Any, name: str) -> Array:
     """An array of any library as one of NumPy's, of its own type; DTypeError, which calls it
-    ``name``, for what NumPy cannot read."""
+    ``name``, for what NumPy cannot read and for a masked array."""
     if not isinstance(value, np.ndarray):
         value = _read(value, name, "an array", "argument")
     if not isinstance(value, np.ndarray | np.generic):
         kind = type(value).__name__
         raise DTypeError(f"argument {name!r} is a {kind}, which holds no elements; give an array")
+    check_unmasked(value, f"argument {name!r}")
     return np.asarray(value)
 
 

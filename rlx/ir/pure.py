@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any, NoReturn
 
-from rlx.errors import GraphError
+from rlx.errors import DTypeError, GraphError
 from rlx.ir.location import caller
 
 __all__ = ["Fixed", "Pure", "Uncopied"]
@@ -97,9 +97,12 @@ class Pure(Fixed):
         operator = _REFLECTED.get(name)
         if operator and plain and inputs[1] is self:
             return getattr(self, operator)(inputs[0])
-        from rlx.xp.ufuncs import function_of
+        from rlx.xp.ufuncs import OF_FLOATS, function_of
 
         own = function_of(name)
+        if name in OF_FLOATS and not inputs[0].dtype.is_float:
+            found = inputs[0].dtype
+            raise DTypeError(f"np.{name} takes floats, found {found}; cast it to f64", caller())
         if plain and own is not None:
             return getattr(import_module("rlx.xp"), own)(*inputs)
         operands = ", ".join(["x", "y"][: len(inputs)])

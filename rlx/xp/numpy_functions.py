@@ -168,12 +168,12 @@ def split(ary: Value, indices_or_sections: Any, axis: int = 0) -> list[Value]:
     length = ary.shape[axis]
     if not isinstance(length, int):
         raise ShapeError(f"np.split along an axis of the dim {length} needs a known size")
-    if isinstance(indices_or_sections, int):
+    if isinstance(indices_or_sections, int | np.integer):
         if length % indices_or_sections:
             raise ShapeError(
                 f"np.split: {length} elements are not {indices_or_sections} equal parts"
             )
-        part = length // indices_or_sections
+        part = length // int(indices_or_sections)
         bounds = [part * i for i in range(1, indices_or_sections)]
     else:
         bounds = [slice(i).indices(length)[1] for i in indices_or_sections]
@@ -224,6 +224,8 @@ def pad(array: Value, pad_width: Any, mode: str = "constant", kwargs: Any = None
 
 
 def diag(v: Value, k: int = 0) -> Value:
+    if v.rank > 2:
+        raise ShapeError(f"np.diag takes a vector or a matrix, found {v.type}; write np.diagonal")
     return v.diag(k) if v.rank == 1 else v.diagonal(k)
 
 
@@ -236,7 +238,9 @@ def trace(a: Value, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Value:
 
 
 def round_to(a: Value, decimals: int = 0) -> Value:
-    if not decimals or a.dtype.is_int:
+    if a.dtype.is_int:
+        return a if decimals >= 0 else round_to(a.cast("f64"), decimals).cast(a.dtype)
+    if not decimals:
         return xp.round(a)
     scale = 10.0 ** abs(decimals)
     return xp.round(a * scale) / scale if decimals > 0 else xp.round(a / scale) * scale
@@ -245,6 +249,9 @@ def round_to(a: Value, decimals: int = 0) -> Value:
 def nan_to_num(
     x: Value, nan: float = 0.0, posinf: float | None = None, neginf: float | None = None
 ) -> Value:
+    if x.dtype.is_complex:
+        re, im = (nan_to_num(part, nan, posinf, neginf) for part in (x.real(), x.imag()))
+        return re.complex(im)
     if not x.dtype.is_float:
         return x
     largest = float(xp.finfo(x.dtype).max)

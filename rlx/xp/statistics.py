@@ -168,6 +168,8 @@ def diff(
 ) -> Any:
     """The differences of neighbours along an axis, ``n`` times over."""
     at = axis_of(axis, x.rank, "diff")
+    if n < 0:
+        raise GraphError(f"diff: n is how often, 0 or more, found {n}")
     parts = [v for v in (prepend, x, append) if v is not None]
     if len(parts) > 1:
         x = _joined(parts, at)

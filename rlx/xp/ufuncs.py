@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["function_of"]
+__all__ = ["OF_FLOATS", "function_of"]
+
+OF_FLOATS = frozenset({"fabs", "rint"})
+"""Ufuncs that give floats of integers, for which the functions of the namespace give integers."""
 
 _OTHERS = {
     "absolute": "abs", "arccos": "acos", "arccosh": "acosh", "arcsin": "asin", "arcsinh": "asinh",

@@ -278,6 +278,8 @@ def test_refusals() -> None:
         rlx.jit(lambda x: Foreign(X))(X)
     with pytest.raises(DTypeError, match=r"argument 'x' is a TensorType, which holds no elements"):
         rlx.jit(lambda x: x)(rlx.TensorType.of([2], "f32"))
+    with pytest.raises(DTypeError, match=r"argument 'x' is a masked array, and RLX has no masks"):
+        rlx.jit(lambda x: x)(np.ma.array([1.0, 2.0], mask=[False, True]))
     with pytest.raises(DTypeError, match=r"x: unknown dtype"):
         rlx.jit(lambda x: x)(np.array(["a"]))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import namedtuple
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 
 from rlx.errors import GraphError
-from rlx.functions.trees import MAX_DEPTH, flatten, rebuild, taker
+from rlx.functions.trees import MAX_DEPTH, Static, flatten, rebuild, taker
 
 Pair = namedtuple("Pair", "first second")  # pyright: ignore
 
@@ -75,6 +76,43 @@ def test_structures_differ(left: Any, right: Any) -> None:
     except KeyError:
         taken = None
     assert taken is None
+
+
+@dataclass(frozen=True)
+class Options:
+    """A dataclass that is a static value."""
+
+    scale: Any
+
+
+ALIKE = [(1, 1.0), (1, True), (0.0, -0.0), (2.0, 2 + 0j), (np.float64(0.0), np.float64(-0.0))]
+"""Values that Python takes for equal, though functions tell them apart."""
+HOLDERS: dict[str, Callable[[Any], Any]] = {
+    "alone": lambda x: x,
+    "tuple": lambda x: (x,),
+    "named tuple": lambda x: Pair(x, 0),
+    "frozen set": lambda x: frozenset([x]),
+    "dataclass": Options,
+    "deep": lambda x: frozenset([(Options((Pair(x, "name"),)),)]),
+}
+
+
+@pytest.mark.parametrize("hold", HOLDERS.values(), ids=HOLDERS)
+@pytest.mark.parametrize(("left", "right"), ALIKE)
+def test_static_values_are_told_apart_in_what_holds_them(
+    hold: Callable[[Any], Any], left: Any, right: Any
+) -> None:
+    one, two, again = Static(hold(left)), Static(hold(right)), Static(hold(left))
+    assert one != two and not one.is_value(hold(right))
+    assert one == again and hash(one) == hash(again) and one.is_value(hold(left))
+
+
+@pytest.mark.parametrize(("left", "right"), ALIKE)
+def test_keys_of_dicts_are_told_apart(left: Any, right: Any) -> None:
+    one, two = flatten({left: A}, []), flatten({right: A}, [])
+    assert one != two and one == flatten({left: B}, [])
+    assert taker([one], [])([{right: A}], {}) is None
+    assert taker([one], [])([{left: A}], {}) is not None
 
 
 def test_nan_is_itself_as_a_static_value() -> None:

@@ -160,6 +160,13 @@ def _padded(rng: np.random.Generator, x: Any, _: Sequence[Any]) -> Any:
     return np.pad(x, widths, rng.choice(["constant", "edge", "reflect"]) if deep else "constant")
 
 
+def _rounded(rng: np.random.Generator, x: Any, _: Sequence[Any]) -> Any:
+    if _kind(x) == "f":
+        x = np.clip(np.nan_to_num(x), -100.0, 100.0)
+        return np.round(np.trunc(x * 8) / 8, int(rng.integers(-2, 1)))  # no error moves a half
+    return np.round(x // 3, int(rng.integers(-2, 3))) if _kind(x) in "iu" else None
+
+
 def _product(rng: np.random.Generator, x: Any, _: Sequence[Any]) -> Any:
     if _kind(x) != "f" or not 1 <= len(x.shape) <= 2 or not prod(x.shape):
         return None
@@ -169,7 +176,7 @@ def _product(rng: np.random.Generator, x: Any, _: Sequence[Any]) -> Any:
 
 MOVES: tuple[Move, ...] = (
     _one, _one, _pair, _pair, _reduced, _reduced, _moved, _sliced, _sliced, _joined, _chosen,
-    _ordered, _taken, _padded, _product,
+    _ordered, _taken, _padded, _product, _rounded,
 )  # fmt: skip
 
 

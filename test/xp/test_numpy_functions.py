@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import GraphError, ShapeError
+from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.xp.numpy_functions import _ROWS
 from support.numpy_programs import Program, difference
 
@@ -23,6 +23,7 @@ W = RNG.standard_normal((2, 4, 5))
 M = RNG.standard_normal((4, 4)) + 4 * np.eye(4)
 N = np.array([1.0, np.nan, np.inf, -np.inf])
 SPD = M @ M.T
+Z = np.array([complex(1, np.nan), complex(np.inf, -np.inf), complex(np.nan, 2)])
 
 Case = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -52,14 +53,18 @@ CASES: dict[Any, list[Case]] = {
     np.cumprod: [call(X), call(V, axis=0)],
     np.diff: [call(X), call(X, 2), call(X, axis=0)],
     np.clip: [call(X, -0.5, 0.5), call(X, None, 0.1), call(I, 0, None), call(X, min=0.0, max=V)],
-    np.round: [call(X), call(X, 2), call(X * 100, -1), call(I)], np.around: [call(X, 1)],
+    np.round: [call(X), call(X, 2), call(X * 100, -1), call(I), call(I * 9, -1)],
+    np.around: [call(X, 1)],
     np.real: [call(X)], np.imag: [call(X)],
-    np.nan_to_num: [call(N), call(N, nan=3.0, posinf=1.0), call(I)],
+    np.nan_to_num: [call(N), call(N, nan=3.0, posinf=1.0), call(I), call(Z, nan=2.0)],
     np.where: [call(B, X, Y), call(B, X, 0.0), call(B, 0, I)],
     np.concatenate: [call([X, Y]), call((X, F), 1), call([X, I], axis=None)],
     np.stack: [call([X, Y]), call([X, Y], axis=-1)],
     np.vstack: [call([V, X])], np.hstack: [call([X, Y]), call([V, V])],
-    np.split: [call(X, 2, 1), call(X, [1, 3], axis=1), call(X, [2, 9], 0), call(V, [-1])],
+    np.split: [
+        call(X, 2, 1), call(X, [1, 3], axis=1), call(X, [2, 9], 0), call(V, [-1]),
+        call(V, np.int64(2)),
+    ],
     np.atleast_1d: [call(X), call(np.float64(2.0) * np.ones(()), V)],
     np.atleast_2d: [call(V), call(X)],
     np.broadcast_to: [call(V, (3, 4))], np.broadcast_arrays: [call(X, V)],
@@ -218,6 +223,13 @@ def test_refusals() -> None:
         np.split(x, 3, axis=1)
     with pytest.raises(ShapeError, match=r"np.split along an axis of the dim n needs a known"):
         np.split(s, 3)
+    with pytest.raises(ShapeError, match=r"np.diag takes a vector or a matrix, found 3x4x1xf32"):
+        np.diag(x.unsqueeze(2))
+    with pytest.raises(GraphError, match=r"diff: n is how often, 0 or more, found -1"):
+        np.diff(x, -1)
+    for name in ("fabs", "rint"):
+        with pytest.raises(DTypeError, match=rf"np.{name} takes floats, found i32; cast it to f64"):
+            getattr(np, name)(x.cast("i32"))
 
 
 @pytest.mark.parametrize("seeds", [range(0, 60), range(60, 120)], ids=str)

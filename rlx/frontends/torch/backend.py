@@ -16,15 +16,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 
-from rlx.base.dims import SymDim, bind_dim
+from rlx.base.dims import SymDim
 from rlx.errors import UnsupportedError
 from rlx.frontends.torch.export import core_table
 from rlx.frontends.torch.library import part, torch
+from rlx.frontends.torch.outputs import Outputs
 from rlx.frontends.torch.sizes import Sizes
-from rlx.frontends.torch.tensors import array_of, tensor_of
+from rlx.frontends.torch.tensors import array_of
 from rlx.frontends.torch.walk import Walk, type_of
 from rlx.ir.graph import Graph
-from rlx.ir.value import Value
 from rlx.runtime.session import CompiledGraph, Session
 
 __all__ = ["backend"]
@@ -42,18 +42,22 @@ def backend(module: Any, example_inputs: Sequence[Any], **options: Any) -> Calla
         listed = ", ".join(options)
         raise UnsupportedError(f"the backend takes no options, found {listed}")
     compiled = part("_dynamo.backends.common").aot_autograd(
-        fw_compiler=partial(_compiled, holds=False),
-        bw_compiler=partial(_compiled, holds=False),
-        inference_compiler=partial(_compiled, holds=True),
+        fw_compiler=partial(_compiled, holds=False, shared=True),
+        bw_compiler=partial(_compiled, holds=False, shared=False),
+        inference_compiler=partial(_compiled, holds=True, shared=True),
         decompositions=core_table(),
     )
     return compiled(module, example_inputs)
 
 
-def _compiled(module: Any, example_inputs: Sequence[Any], *, holds: bool) -> Callable[..., Any]:
+def _compiled(
+    module: Any, example_inputs: Sequence[Any], *, holds: bool, shared: bool
+) -> Callable[..., Any]:
+    """A graph compiled, that holds weights, and whose outputs may share memory. Those of a backward
+    pass do not: torch keeps them as gradients of parameters, and adds to each by itself."""
     with part("_subclasses.fake_tensor").unset_fake_temporarily():
         return part("_functorch.aot_autograd").make_boxed_func(
-            _Program(module, _weights() if holds else frozenset())
+            _Program(module, _weights() if holds else frozenset(), shared)
         )
 
 
@@ -67,22 +71,21 @@ def _weights() -> frozenset[int]:
 class _Program:
     """A compiled graph that takes and gives torch's tensors."""
 
-    def __init__(self, module: Any, weights: frozenset[int]) -> None:
+    def __init__(self, module: Any, weights: frozenset[int], shared: bool) -> None:
         self._graph = Graph("compiled")
         self._sizes = _sizes_of(module)
         self._fed: list[int] = []
         self._held: dict[int, str] = {}
-        self._symbols: list[tuple[int, int | None, str]] = []
+        self._symbols: list[tuple[int, int | None, SymDim]] = []
         self._seen: dict[int, tuple[Any, int, int]] = {}
         self._places: dict[Any, int] = {}
         self._weights = weights
-        outputs = Walk(module, self._sizes, self._leaf).outputs()
-        returned = next(n for n in module.graph.nodes if n.op == "output").args[0]
-        self._plan = [self._output(node, v) for node, v in zip(returned, outputs, strict=True)]
+        walk = Walk(module, self._sizes, self._leaf)
+        self._outputs = Outputs(module, walk, walk.outputs(), self._sizes, shared=shared)
+        self._lone = self._fed_alone()
         self._run: CompiledGraph | None = None
-        kept = [v for v, p in zip(outputs, self._plan, strict=True) if p[0] == "result"]
-        if kept:
-            self._graph.set_outputs(kept)
+        if self._outputs.results:
+            self._graph.set_outputs(self._outputs.results)
             self._run = Session("cpu").compile(self._graph)
 
     # -- building --------------------------------------------------------------------------
@@ -113,35 +116,29 @@ class _Program:
             return size
         self._sizes.declare(size, str(size.node.expr))
         found = self._sizes.dim(size)
-        lone = found.lone if isinstance(found, SymDim) else None
-        if lone is not None:
-            self._symbols.append((i, axis, lone.name))
+        if isinstance(found, SymDim) and found.lone is not None:
+            self._symbols.append((i, axis, found))
         return found
 
-    def _output(self, node: Any, value: Any) -> tuple[str, Any]:
-        if node in self._places and isinstance(value, Value):
-            return "input", self._places[node]
-        if isinstance(value, Value):
-            return "result", None
-        return ("size", value) if isinstance(value, SymDim) else ("constant", value)
+    def _fed_alone(self) -> list[int]:
+        """The inputs that are sizes which no tensor has. A graph has its sizes by the shapes of its
+        inputs, so that each gets an empty one of that size."""
+        had = {str(d) for v in self._graph.inputs for d in v.shape}
+        found: list[int] = []
+        for i, axis, dim in self._symbols:
+            if axis is None and str(dim) not in had:
+                self._graph.input(f"size {dim}", [dim, 0], "u8")
+                found.append(i)
+        return found
 
     # -- calls -----------------------------------------------------------------------------
 
     def __call__(self, *args: Any) -> list[Any]:
         for i, name in self._held.items():
             self._hold(i, name, args[i])
-        found = self._results([_array(args[i]) for i in self._fed])
-        sizes = self._bound(args)
-        results = iter(found)
-        out: list[Any] = []
-        for kind, what in self._plan:
-            if kind == "result":
-                out.append(tensor_of(next(results)))
-            elif kind == "input":
-                out.append(args[what])
-            else:
-                out.append(bind_dim(what, sizes) if kind == "size" else what)
-        return out
+        alone = [np.empty((int(args[i]), 0), np.uint8) for i in self._lone]
+        found = self._results([*[_array(args[i]) for i in self._fed], *alone])
+        return self._outputs.of(args, found, self._bound(args))
 
     def _results(self, arrays: Sequence[Array]) -> Sequence[Array]:
         return () if self._run is None else self._run.run_slots(*arrays)
@@ -158,8 +155,8 @@ class _Program:
 
     def _bound(self, args: Sequence[Any]) -> Mapping[str, int]:
         return {
-            name: int(args[i]) if axis is None else args[i].shape[axis]
-            for i, axis, name in self._symbols
+            str(dim): int(args[i]) if axis is None else args[i].shape[axis]
+            for i, axis, dim in self._symbols
         }
 
 

@@ -51,8 +51,9 @@ def array_of(t: Any) -> Array:
 
 
 def tensor_of(a: Array) -> Any:
-    """An array as a tensor, in its memory."""
+    """An array as a tensor, in its memory; it is no view of another tensor."""
     if a.dtype.isbuiltin == 1:
         return torch.from_numpy(a)
-    theirs = getattr(torch, a.dtype.name)
-    return torch.from_numpy(a.view(f"u{a.dtype.itemsize}")).view(theirs)
+    bits = torch.from_numpy(a.view(f"u{a.dtype.itemsize}"))
+    found = torch.empty(0, dtype=getattr(torch, a.dtype.name))
+    return found.set_(bits.untyped_storage(), bits.storage_offset(), bits.shape, bits.stride())

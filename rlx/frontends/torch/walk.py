@@ -85,7 +85,7 @@ class Walk:
             elif node.op == "get_attr":
                 self._env[node] = self._attribute(node)
             elif node.op == "output":
-                found = self._value(node.args[0])
+                found = self.value(node.args[0])
             else:
                 self._env[node] = self._call(node)
         return found if isinstance(found, list | tuple) else (found,)
@@ -99,14 +99,14 @@ class Walk:
         with located(place_of(node)):
             return constant(array_of(found))
 
-    def _value(self, a: Any) -> Any:
+    def value(self, a: Any) -> Any:
         """An argument, with nodes replaced by what they are."""
         if isinstance(a, torch.fx.Node):
             return self._env[a]
         if isinstance(a, Mapping):
-            return {k: self._value(v) for k, v in a.items()}
+            return {k: self.value(v) for k, v in a.items()}
         if isinstance(a, list | tuple):
-            return [self._value(v) for v in a]
+            return [self.value(v) for v in a]
         if isinstance(a, torch.SymInt):
             return self._sizes.dim(a)
         return a
@@ -121,7 +121,7 @@ class Walk:
             raise type(e)(f"{name} ({node.name}): {e.message}", place) from None
 
     def _result(self, node: Any, name: str) -> Any:
-        args, kwargs = self._value(node.args), self._value(node.kwargs)
+        args, kwargs = self.value(node.args), self.value(node.kwargs)
         if node.target is operator.getitem:
             return args[0][args[1]]
         if name in WITHOUT_RESULT:

@@ -237,9 +237,9 @@ def slice_scatter(
     updates = n.cast(src)
     if step == 1 and first == 0 and last == x.shape[axis]:
         return updates.expand(x.shape)
-    count = (last - first + step - 1) // step
-    updates = updates.expand([count if i == axis else d for i, d in enumerate(x.shape)])
+    count = src.shape[axis]  # torch has seen that it is that of the slice
     if step == 1:
+        last = first + count
         parts = [x.narrow(axis, 0, first), updates, x.narrow(axis, last, x.shape[axis] - last)]
         return concat([p for p in parts if p.shape[axis] != 0], axis)
     places = Iota((count,), 0, i64).out * step + n.cast(first, i64)
