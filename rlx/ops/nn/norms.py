@@ -154,9 +154,12 @@ class BatchNorm(Channels, name="hir.batch_norm"):
         return self.x.type
 
     def expand(self) -> Value:
-        inverse = (self.placed(self.variance) + self.eps).rsqrt()
-        line = (widened(self.x) - self.placed(self.mean)) * inverse
-        return self.affine(line, self.gamma, self.beta)
+        # A product and a sum an element: the rest is done once a channel, and of params beforehand.
+        factor = (self.placed(self.variance) + self.eps).rsqrt()
+        factor = factor if self.gamma is None else self.placed(self.gamma) * factor
+        offset = -self.placed(self.mean) * factor
+        offset = offset if self.beta is None else self.placed(self.beta) + offset
+        return (widened(self.x) * factor + offset).cast(to=self.x.dtype)
 
 
 class BatchNormTrain(Channels, name="hir.batch_norm_train"):
