@@ -3,10 +3,11 @@
     python tools/serve_load.py [--requests 10000] [--clients 64] [--seed 0] [--speculate lookup]
 
 The model is a small random one. Clients ask one request after the other: most read their stream to
-its end, some close it early, some read slowly. Then no answer and no page may be in use, and whole
-answers are the texts that the model draws for their prompts alone. It prints the server's own
-bounds of the time between two tokens, and how much sooner the first token of a prompt comes whose
-first 1024 tokens are known. Exit code 1 says that something did not hold; times are only printed.
+its end, some close it early, some read slowly. Then no answer and no page may be in use, nor more
+threads, files and memory than after a tenth of the requests, and whole answers are the texts that
+the model draws for their prompts alone. It prints the server's own bounds of the time between two
+tokens, and how much sooner the first token of a prompt comes whose first 1024 tokens are known.
+Exit code 1 says that something did not hold; times are only printed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import random
 import re
 import sys
@@ -36,6 +38,8 @@ from rlx.llm.server import make_app  # noqa: E402
 from support.tiny_llm import write_talker  # noqa: E402
 
 CONTEXT, KNOWN = 1280, 1024
+GROWTH = 32
+"""MiB by which the process may grow while the last nine tenths of the requests are served."""
 COMPARED = 200
 """Whole answers that are drawn alone, too."""
 
@@ -124,11 +128,25 @@ async def first_token(port: int, prompt: list[int]) -> tuple[float, float]:
     return time.perf_counter() - begin, time.process_time() - used
 
 
+def in_use() -> tuple[int, int, int]:
+    """The threads of the process, its open files (sockets are such), and its memory in MiB."""
+    pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1])
+    files = len(os.listdir("/proc/self/fd"))
+    return threading.active_count(), files, pages * os.sysconf("SC_PAGESIZE") >> 20
+
+
 async def load(port: int, requests: int, clients: int, seed: int, seen: Seen) -> Any:
     """All clients side by side, then prompts that are not known and such that are: the seconds to
     the first token of each, and of processor time, f64 ``[pairs, 2, 2]``."""
-    shares = [list(range(n, requests, clients)) for n in range(clients)]
-    await asyncio.gather(*(client(port, numbers, seed, seen) for numbers in shares))
+    early, held = requests // 10, []
+    for part in (range(early), range(early, requests)):
+        shares = [list(part[n::clients]) for n in range(clients)]
+        await asyncio.gather(*(client(port, numbers, seed, seen) for numbers in shares))
+        await asyncio.sleep(1)  # closed connections are seen by both sides
+        held.append(in_use())
+    for name, before, after in zip(("threads", "files", "MiB"), *held, strict=True):
+        if after > before + (GROWTH if name == "MiB" else 0):
+            seen.wrong.append(f"{after} {name} in use, after a tenth of the requests {before}")
     pairs: list[Any] = []
     for n in range(15):
         begin = np.random.default_rng([seed, n]).integers(0, 256, KNOWN).tolist()

@@ -321,7 +321,15 @@ class _Layers(FeedForward):
 
     def normed(self, i: int, q: Value, k: Value) -> tuple[Value, Value]:
         """Queries and keys with their norms."""
-        c, share, name = self.config, self.share, f"blk.{i}"
+        c, share, name, d = self.config, self.share, f"blk.{i}", self.config.head_dim
+        if c.family.qk_norm == "plain":
+            if not (c.plain_norm and c.turned[i]):
+                return q, k
+            each = ((y, y.shape[1] // d) for y in (q, k))
+            q, k = (
+                y.reshape([y.shape[0], n, d]).rms_norm(eps=c.eps).reshape(y.shape) for y, n in each
+            )
+            return q, k
         found = f"{name}.attn_q_norm.weight" in self.weights
         if not c.family.qk_norm or (c.family.qk_optional and not found):
             return q, k

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rlx.base.frozen import frozen
@@ -33,7 +34,8 @@ class ModelConfig:
     window have the rotary tables of ``local``, if there are such. ``turned`` says which layers have
     a rotary embedding. ``experts`` is 0 where no layer has any; else each row takes
     ``experts_used`` of so many, of ``expert_inner`` units, from ``groups_used`` of
-    ``expert_groups`` groups of them.
+    ``expert_groups`` groups of them. ``plain_norm``: queries and keys have a norm without weights,
+    in the families that may have it.
     """
 
     family: Family
@@ -67,6 +69,7 @@ class ModelConfig:
     turned: tuple[bool, ...] = ()
     parallel: bool = False
     latent: Latent | None = None
+    plain_norm: bool = True
 
     @property
     def value_dim(self) -> int:
@@ -115,12 +118,11 @@ class ModelConfig:
             for key in keys.split()
             if config.get(key) is not None
         }
+        if config.get("rope_interleave") is False:
+            family = replace(family, adjacent="")
         if config.get("alibi"):
             raise ModelError(f"a {family.name} with ALiBi cannot be run: RLX has rotary embeddings")
-        if "multi_query" in config and not config.get("new_decoder_architecture"):
-            found["kv_heads"] = 1 if config["multi_query"] else found.get("heads")
-        if "hidden" in found and ("n_inner" in config or "ffn_hidden_size" in config):
-            found.setdefault("inner", 4 * found["hidden"])
+        _find_sizes(config, found)
         rope = config.get("rope_parameters") or {}
         if "full_attention" in rope:
             found["local_rope"], rope = rope.get("sliding_attention"), rope["full_attention"]
@@ -141,6 +143,17 @@ class ModelConfig:
         if config.get("use_sliding_window") is False:
             found.pop("window", None)
         return _made(family, found, "config.json")
+
+
+def _find_sizes(config: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """Sizes that some configurations say in a way of their own."""
+    if "intermediate_size_mlp" in config:
+        found["expert_inner"] = found.get("inner")
+        found["inner"] = config["intermediate_size_mlp"]
+    if "multi_query" in config and not config.get("new_decoder_architecture"):
+        found["kv_heads"] = 1 if config["multi_query"] else found.get("heads")
+    if "hidden" in found and ("n_inner" in config or "ffn_hidden_size" in config):
+        found.setdefault("inner", 4 * found["hidden"])
 
 
 _SIGMOID = 2
@@ -174,12 +187,14 @@ _HF = {
     "logit_scale": "logit_scale", "attention_scale": "attention_multiplier",
     "embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
     "clip": "clip_qkv", "experts": "num_local_experts num_experts n_routed_experts moe_num_experts",
-    "experts_used": "num_experts_per_tok moe_k", "expert_inner": "moe_intermediate_size",
+    "experts_used": "num_experts_per_tok moe_k moe_topk", "expert_inner": "moe_intermediate_size",
     "expert_norm": "norm_topk_prob", "expert_scale": "routed_scaling_factor",
     "expert_groups": "n_group", "groups_used": "topk_group",
     "local_theta": "rope_local_base_freq", "parallel": "use_parallel_residual parallel_attn",
     "query_rank": "q_lora_rank", "rank": "kv_lora_rank", "plain_dim": "qk_nope_head_dim",
     "rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim",
+    "rotary_dim": "rotary_dim", "plain_norm": "use_qk_norm",
+    "chunk": "attention_chunk_size", "floor": "floor_scale",
 }  # fmt: skip
 """What a configuration has, by the names in files."""
 
@@ -218,6 +233,9 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
     if family.embedding == "root":
         embedding = math.sqrt(found["hidden"])
     windows = _windows(family, found)
+    if family.unturned and "chunk" in found:
+        # Up to here layers with chunks see all keys, and queries have no other temperature.
+        found["context"] = min(found["context"], found["chunk"], found.get("floor", 8192) - 1)
     return ModelConfig(
         family, found["vocab"], found["hidden"], found["layers"], found["heads"],
         found["kv_heads"], head_dim, found["inner"], found["context"],
@@ -231,7 +249,7 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
         found.get("expert_inner", 0), bool(found.get("expert_norm", family.expert_norm)),
         float(found.get("expert_scale") or 1.0), found.get("expert_groups") or 1,
         found.get("groups_used") or 1, _turned(family, found, windows),
-        bool(found.get("parallel", family.parallel)), latent,
+        bool(found.get("parallel", family.parallel)), latent, bool(found.get("plain_norm", True)),
     )  # fmt: skip
 
 
@@ -297,7 +315,7 @@ def _windows(family: Family, found: Mapping[str, Any]) -> tuple[int, ...]:
     if kinds is None:
         full = [bool(family.every) and not (i + 1) % family.every for i in range(layers)]
     else:
-        known = {"full_attention": True, "sliding_attention": False}
+        known = {"full_attention": True, "sliding_attention": False, "chunked_attention": True}
         wrong = [k for k in kinds if k not in known]
         if wrong or len(kinds) != layers:
             found_ = f"a layer of {wrong[0]}" if wrong else f"{len(kinds)} layer_types"

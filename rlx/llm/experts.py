@@ -55,14 +55,17 @@ class FeedForward(GraphWeights):
         chosen = chosen.reshape([rows * used])
         each = x.reshape([rows, 1, c.hidden]).expand([rows, used, c.hidden])
         each = each.reshape([rows * used, c.hidden])
+        weighs = shares.reshape([rows * used, 1])
+        if c.family.expert_early:
+            each = each * weighs
         gate, up = (
             self.grouped(each, f"{name}.ffn_{n}_exps", (c.expert_inner, c.hidden), 1, chosen)
             for n in ("gate", "up")
         )
         y = self.activated(gate) * up
         y = self.grouped(y, f"{name}.ffn_down_exps", (c.hidden, c.expert_inner), 2, chosen)
-        y = y.reshape([rows, used, c.hidden]) * shares.reshape([rows, used, 1])
-        return self.share.total(y.sum(axes=1))
+        y = y if c.family.expert_early else y * weighs
+        return self.share.total(y.reshape([rows, used, c.hidden]).sum(axes=1))
 
     def route(self, name: str, x: Value) -> tuple[Value, Value]:
         """How much each expert of a row counts, and which ones these are: ``[rows, used]``."""

@@ -22,8 +22,9 @@ class Family:
     norm without weights; ``shifted``: norms' weights are stored less 1, but in GGUF files.
     ``before`` and ``after`` say whether the two blocks of a layer have a norm there. ``parallel``:
     both blocks take the layer's input, by one norm if there is no second; a configuration may say
-    otherwise. ``qk_norm``: of each head, of all together, or of each head by weights of its own
-    ("heads"); ``qk_optional``: files may lack it; ``qk_late``: it follows the rotation.
+    otherwise. ``qk_norm``: of each head, of all together, of each head by weights of its own
+    ("heads"), or of each head without weights, where it is turned ("plain"); ``qk_optional``: files
+    may lack it; ``qk_late``: it follows the rotation.
 
     **Positions.** ``adjacent``: rotary pairs lie side by side, in GGUF files alone or in all.
     ``every``: of so many layers the last sees all keys, where there is a window. ``local_theta`` is
@@ -40,7 +41,8 @@ class Family:
     **Experts.** ``experts``: layers may have some, and a layer whose file has a router has.
     ``router``: what makes scores of its logits; ``expert_norm``: the scores of the chosen are made
     to sum to 1, unless a configuration says otherwise. ``group_best``: the best so many of a
-    group's scores are added to choose groups.
+    group's scores are added to choose groups. ``expert_early``: rows are multiplied by their scores
+    before their experts, not after.
     """
 
     name: str
@@ -52,7 +54,7 @@ class Family:
     before: bool = True
     after: bool = False
     parallel: bool = False
-    qk_norm: Literal["", "head", "whole", "heads"] = ""
+    qk_norm: Literal["", "head", "whole", "heads", "plain"] = ""
     qk_optional: bool = False
     qk_late: bool = False
     adjacent: Literal["", "gguf", "all"] = ""
@@ -71,6 +73,7 @@ class Family:
     router: Literal["softmax", "sigmoid"] = "softmax"
     expert_norm: bool = True
     group_best: int = 2
+    expert_early: bool = False
 
 
 _AFTER = (
@@ -93,6 +96,10 @@ _ROWS = (
     Family("ernie4.5", ("ernie4_5",), ("ernie4_5",), adjacent="all"),
     Family("ernie4.5-moe", ("ernie4_5-moe",), ("ernie4_5_moe",), adjacent="all", experts=True),
     Family("hunyuan", ("hunyuan-dense",), ("hunyuan_v1_dense",), qk_norm="head", qk_late=True),
+    Family("hunyuan-moe", ("hunyuan-moe",), ("hunyuan_v1_moe",), qk_norm="head", qk_late=True,
+           experts=True),
+    Family("llama4", (), ("llama4_text",), qk_norm="plain", qk_late=True, adjacent="all",
+           unturned=4, experts=True, router="sigmoid", expert_norm=False, expert_early=True),
     Family("qwen2", ("qwen2",), ("qwen2",)),
     Family("qwen2-moe", ("qwen2moe",), ("qwen2_moe",), experts=True, expert_norm=False),
     Family("qwen3", ("qwen3",), ("qwen3",), qk_norm="head"),
@@ -129,6 +136,7 @@ _ROWS = (
     Family("glm4-moe", ("glm4moe",), ("glm4_moe",), qk_norm="head", qk_optional=True,
            experts=True, router="sigmoid"),
     Family("dots1", ("dots1",), ("dots1",), qk_norm="head", experts=True, router="sigmoid"),
+    Family("solar-open", (), ("solar_open",), experts=True, router="sigmoid"),
     Family("minimax-m2", ("minimax-m2",), ("minimax_m2",), qk_norm="whole", experts=True,
            router="sigmoid"),
     Family("deepseek-v2", ("deepseek2",), ("deepseek_v2",), adjacent="all", latent=True,
@@ -148,6 +156,8 @@ _ROWS = (
     Family("jais2", ("jais2",), ("jais2",), norm="layer", activation="relu2"),
     Family("gpt-neox", ("gptneox",), ("gpt_neox",), norm="layer", parallel=True,
            activation="gelu", together=True),
+    Family("gpt-j", (), ("gptj",), norm="layer", parallel=True, adjacent="all",
+           activation="gelu_approx", activation_key="activation_function"),
     Family("falcon", ("falcon",), ("falcon",), norm="layer", parallel=True, activation="gelu",
            activation_key="activation", together=True),
     Family("gpt2", ("gpt2",), ("gpt2",), norm="layer", learned=True, activation="gelu_approx",

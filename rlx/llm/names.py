@@ -23,7 +23,7 @@ _ATTENTION = {
     "attn_k": "k_proj",
     "attn_v": "v_proj",
     "attn_qkv": "qkv_proj query_key_value c_attn",
-    "attn_output": "o_proj dense c_proj",
+    "attn_output": "o_proj dense c_proj out_proj",
     "attn_q_norm": "q_norm query_layernorm",
     "attn_k_norm": "k_norm key_layernorm",
     "attn_q_a": "q_a_proj",
@@ -35,13 +35,16 @@ _ATTENTION = {
 }
 _NETWORK = {
     "ffn_gate": "gate_proj",
-    "ffn_up": "up_proj gate_up_proj c_fc fc1 dense_h_to_4h",
-    "ffn_down": "down_proj c_proj fc2 dense_4h_to_h",
-    "ffn_gate_inp": "gate router.layer",
+    "ffn_up": "up_proj gate_up_proj c_fc fc1 fc_in dense_h_to_4h",
+    "ffn_down": "down_proj c_proj fc2 fc_out dense_4h_to_h",
+    "ffn_gate_inp": "gate gate.wg router router.layer",
     "ffn_gate_up_exps": "input_linear",
     "ffn_down_exps": "output_linear",
     "ffn_gate_inp_shexp": "shared_expert_gate",
 }
+_SHARES = (
+    "mlp.shared_expert. mlp.shared_experts. mlp.shared_mlp. shared_mlp. feed_forward.shared_expert."
+)
 _SHARED = {
     "ffn_gate_shexp": "gate_proj",
     "ffn_up_shexp": "up_proj input_linear",
@@ -59,8 +62,8 @@ def _layer() -> dict[str, str]:
     for blocks, parts in (
         ("", _NORMS),
         ("self_attn. attention. self_attention. attn.", _ATTENTION),
-        ("mlp. block_sparse_moe.", _NETWORK),
-        ("mlp.shared_expert. mlp.shared_experts. shared_mlp.", _SHARED),
+        ("mlp. block_sparse_moe. feed_forward.", _NETWORK),
+        (_SHARES, _SHARED),
     ):
         for block in blocks.split() or [""]:
             for name, theirs in parts.items():
@@ -74,6 +77,11 @@ _CORRECTIONS = (
     "mlp.moe_statics.e_score_correction_bias",
     "block_sparse_moe.e_score_correction_bias",
 )
+_STACKS = {
+    "feed_forward.experts.gate_up_proj": "ffn_gate_up_exps",
+    "feed_forward.experts.down_proj": "ffn_down_exps",
+}
+"""The matrices of all experts, each [in, out]."""
 _LAYER_NAME = re.compile(r"(?:layers|h)\.(\d+)\.(.+?)(?:\.(weight|bias))?")
 _OWN_NORM = re.compile(r"self_attn\.([qk])_layernorm\.norms\.(\d+)")
 _EXPERT_NAME = re.compile(r"layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
@@ -92,6 +100,8 @@ def names_of_hf(name: str, family: Family) -> str | None:
     if found is None:
         return None
     layer, what, kind = found.groups()
+    if kind is None and what in _STACKS:
+        return f"blk.{layer}.{_STACKS[what]}.weight"
     if kind is None:
         return f"blk.{layer}.exp_probs_b.bias" if what in _CORRECTIONS else None
     known = {**_LAYER, **dict(family.renamed)}

@@ -119,8 +119,9 @@ def _as_here(name: str, array: Array, family: Family) -> Array:
     """A tensor of Hugging Face's as GGUF files have it."""
     if family.shifted and name.endswith("norm.weight"):
         return array.astype(np.float32) + np.float32(1)
-    if family.transposed and array.ndim == 2 and name.startswith("blk."):
-        return np.ascontiguousarray(array.T)
+    if name.startswith("blk.") and array.ndim == (2 if family.transposed else 3):
+        turned = family.transposed or family.expert_early
+        return np.ascontiguousarray(array.swapaxes(-1, -2)) if turned else array
     return array
 
 

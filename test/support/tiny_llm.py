@@ -99,6 +99,18 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "helium": {"model_type": "helium"},
     "ernie4.5": {"model_type": "ernie4_5", "use_bias": True},
     "hunyuan": {"model_type": "hunyuan_v1_dense"},
+    "hunyuan-moe": {
+        "model_type": "hunyuan_v1_moe", "num_experts": 6, "moe_topk": 2,
+    },
+    "llama4": {
+        "model_type": "llama4_text", "num_local_experts": 6, "num_experts_per_tok": 2,
+        "intermediate_size_mlp": 40, "no_rope_layers": [1, 0, 1], "interleave_moe_layer_step": 2,
+        "use_qk_norm": True, "layer_types": ["chunked_attention", "full_attention"] * 1
+        + ["chunked_attention"], "moe_layers": [1],
+    },
+    "gpt-j": {"model_type": "gptj", "num_key_value_heads": None, "head_dim": None, "rotary_dim": 4,
+              "n_inner": 48},
+    "solar-open": {"model_type": "solar_open", **_GROUPED, "n_group": 1, "topk_group": 1},
     "exaone4": {
         "model_type": "exaone4", "sliding_window": 8, "sliding_window_pattern": 2,
         "num_hidden_layers": 4,
@@ -159,6 +171,10 @@ CONFIGS: dict[str, dict[str, Any]] = {
     "deepseek-v2": {
         "model_type": "deepseek_v2", **_GROUPED, **_LATENT, "q_lora_rank": None,
         "topk_method": "group_limited_greedy", "norm_topk_prob": False,
+    },
+    "deepseek-v3-halves": {
+        "model_type": "deepseek_v3", **_GROUPED, **_LATENT, "q_lora_rank": 24,
+        "rope_interleave": False,
     },
     "deepseek-v3": {
         "model_type": "deepseek_v3", **_GROUPED, **_LATENT, "q_lora_rank": 24,
