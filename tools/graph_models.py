@@ -1,12 +1,14 @@
 """Whole models on the targets that take whole graphs, by what stands for their devices: MiniLM-L6,
 and a decoder block of Llama with random weights.
 
-    python tools/graph_models.py [--models minilm,llama] [--stands interpreter,xla,mlx,core_ml]
+    python tools/graph_models.py [--models minilm,llama]
+        [--stands interpreter,xla,mlx,core_ml,core_ml_f16]
         [--tokens 16] [--generations v4,v5e,v5p,v6e,tpu7x]
 
 It prints the largest difference from the reference interpreter, over the largest number of a
-result, and for each generation of TPUs what libtpu's compiler makes of the model. A stand or a
-model whose package is not installed is named and left out.
+result (of core_ml_f16 each op rounds to f16, as Core ML's rules for NumPy do), and for each
+generation of TPUs what libtpu's compiler makes of the model. A stand or a model whose package is
+not installed is named and left out.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from dataclasses import replace
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -26,6 +29,8 @@ from rlx.targets.tpu.ahead import compiled
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "test"))
 from support.whole import STANDS
 from support.whole_models import MODELS, error_of
+
+ALL = {**STANDS, "core_ml_f16": replace(STANDS["core_ml"], target="ane:iOS17")}
 
 GENERATIONS = ("v4", "v5e", "v5p", "v6e", "tpu7x")
 
@@ -44,7 +49,7 @@ def main() -> None:
     """Print a line for each model and stand."""
     p = argparse.ArgumentParser(description="Run whole models.", epilog=__doc__)
     p.add_argument("--models", default=",".join(MODELS))
-    p.add_argument("--stands", default=",".join(STANDS))
+    p.add_argument("--stands", default=",".join(ALL))
     p.add_argument("--tokens", type=int, default=16)
     p.add_argument("--generations", default=",".join(GENERATIONS))
     args = p.parse_args()
@@ -55,11 +60,11 @@ def main() -> None:
             continue
         graph, feeds = made
         for stand in filter(None, args.stands.split(",")):
-            if missing := STANDS[stand].missing():
+            if missing := ALL[stand].missing():
                 print(f"{name} by {stand}: {missing}")
                 continue
             start = time.perf_counter()
-            error = error_of(graph, feeds, STANDS[stand])
+            error = error_of(graph, feeds, ALL[stand])
             seconds = time.perf_counter() - start
             print(f"{name} by {stand}: error {error:.2e}, {seconds:.1f} s", flush=True)
         for generation in filter(None, args.generations.split(",")):
