@@ -78,10 +78,15 @@ class Value(Pure, ValueOps):
 
     @property
     def T(self) -> Value:
-        """The value with its last two axes swapped."""
-        perm = list(range(self.rank))
-        perm[-2:] = perm[-2:][::-1]
-        return self.transpose(perm)
+        """The transpose of a matrix; a vector is as it was. ShapeError for a value of higher rank,
+        for which libraries differ: NumPy reverses all axes."""
+        if self.rank > 2:
+            raise ShapeError(
+                f"x.T is for matrices, found {self!r}; x.mT swaps the last two axes, and"
+                f" x.transpose() reverses all",
+                caller(),
+            )
+        return self if self.rank < 2 else self.mT
 
     def __repr__(self) -> str:
         name = f" {self.name!r}" if self.name else ""

@@ -79,7 +79,7 @@ Order = int | float | str
 
 def _symmetrized(x: Value, symmetrize: bool) -> Value:
     square = x.rank >= 2 and x.shape[-1] == x.shape[-2] and x.dtype in LinearAlgebra.dtypes
-    return (x + x.T) * 0.5 if symmetrize and square else x
+    return (x + x.mT) * 0.5 if symmetrize and square else x
 
 
 # -- factorizations --------------------------------------------------------------------------------

@@ -185,10 +185,10 @@ def sqrtm(x: Value, symmetric: bool = False) -> Value:
     if x.shape[-1] == 0:
         return x
     if symmetric:
-        return _symmetric_root((x + x.T) * 0.5)
+        return _symmetric_root((x + x.mT) * 0.5)
 
     def vjp(args: Any, results: Any, g: Value) -> tuple[Value]:
-        return (_root_along(args[0].T, g),)
+        return (_root_along(args[0].mT, g),)
 
     def jvp(args: Any, tangents: Any) -> Value:
         return _root_along(args[0], tangents[0])
@@ -239,13 +239,13 @@ def _symmetric_root(x: Value) -> Value:
 
     def root(x: Value) -> Value:
         s, v = parts(x)
-        return columns_times(v, s) @ v.T
+        return columns_times(v, s) @ v.mT
 
     def along(x: Value, t: Value) -> Value:
         """In the basis of eigenvectors, the tangent over the sums of roots."""
         s, v = parts(x)
         sums = as_rows(s) + s.unsqueeze(-1)
-        return v @ ((v.T @ t @ v) / sums) @ v.T
+        return v @ ((v.mT @ t @ v) / sums) @ v.mT
 
     return custom_fn(
         root, vjp=lambda args, results, g: (along(args[0], g),),
@@ -270,8 +270,8 @@ def polar(x: Value, side: Literal["right", "left"] = "right") -> tuple[Value, Va
         raise GraphError(f'polar: side is "right" or "left", found {side!r}')
     _matrices(x, "polar")
     if side == "left":
-        u, p = polar(x.T)
-        return u.T, p
+        u, p = polar(x.mT)
+        return u.mT, p
     m, n = x.shape[-2:]
     if not (isinstance(m, int) and isinstance(n, int) and m >= n):
         return _polar(x)
@@ -280,28 +280,28 @@ def polar(x: Value, side: Literal["right", "left"] = "right") -> tuple[Value, Va
 
 def _polar(x: Value) -> tuple[Value, Value]:
     w, s, vt = Svd(x, False).results
-    return w @ vt, columns_times(vt.T, s) @ vt
+    return w @ vt, columns_times(vt.mT, s) @ vt
 
 
 def _skew(x: Value, m: Value) -> Value:
     """The Ω with Ω p + p Ω = m, in the basis of right singular vectors."""
     _, s, vt = Svd(x, False).results
     sums = as_rows(s) + s.unsqueeze(-1)
-    return vt.T @ ((vt @ m @ vt.T) / sums) @ vt
+    return vt.mT @ ((vt @ m @ vt.mT) / sums) @ vt
 
 
 def _polar_jvp(args: Any, tangents: Any) -> tuple[Value, Value]:
     x, t = args[0], tangents[0]
     u, p = _polar(x)
-    inner = u.T @ t
-    turn = _skew(x, inner - inner.T)
+    inner = u.mT @ t
+    turn = _skew(x, inner - inner.mT)
     outside = t - u @ inner
-    return u @ turn + Solve(p, outside.T, False).out.T, inner - turn @ p
+    return u @ turn + Solve(p, outside.mT, False).out.mT, inner - turn @ p
 
 
 def _polar_vjp(args: Any, results: Any, cotangents: Any) -> tuple[Value]:
     x, (u, p), (gu, gp) = args[0], results, cotangents
-    inner = u.T @ gu
+    inner = u.mT @ gu
     k = inner - gp @ p
     outside = gu - u @ inner
-    return (u @ (_skew(x, k - k.T) + gp) + Solve(p, outside.T, False).out.T,)
+    return (u @ (_skew(x, k - k.mT) + gp) + Solve(p, outside.mT, False).out.mT,)

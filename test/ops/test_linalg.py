@@ -313,7 +313,7 @@ def test_threads_do_not_change_the_bits() -> None:
     x = np.random.default_rng(0).standard_normal((16, 40, 40)).astype(np.float32)
 
     def all_of(a: Any) -> tuple[Any, ...]:
-        spd = a @ a.T + 1.0
+        spd = a @ a.mT + 1.0
         return (*la.svd(a), *la.eigh(a), *la.qr(a), *la.lu(a), la.inv(a), la.cholesky(spd))
 
     one, two = (compiled(all_of, x, threads=t) for t in (1, 2))

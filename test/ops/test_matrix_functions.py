@@ -124,7 +124,7 @@ DERIVATIVES: dict[str, tuple[Callable[..., Any], Array]] = {
     # Equal singular values, at which svd itself has no derivative.
     "polar of a rotation": (la.polar, np.linalg.qr(SQUARE)[0]),
     "logdet": (la.logdet, GRAM),
-    "kron": (lambda x: la.kron(x, x.T), SQUARE),
+    "kron": (lambda x: la.kron(x, x.mT), SQUARE),
     "diag_set": (lambda x: la.diag_set(x, la.diagonal(x) * la.trace(x).unsqueeze(-1)), SQUARE),
 }
 

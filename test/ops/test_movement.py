@@ -56,7 +56,11 @@ def test_what_changes_nothing_makes_no_node(symbolic: Value) -> None:
 def test_transpose_forms() -> None:
     assert (call(lambda x: x.transpose(), X) == X.T).all()
     assert (call(lambda x: x.transpose(0, -1, 1), X) == X.transpose(0, 2, 1)).all()
-    assert (call(lambda x: x.T, X) == X.swapaxes(1, 2)).all()
+    assert (call(lambda x: x.mT, X) == X.swapaxes(1, 2)).all()
+    assert (call(lambda x: x[0].T, X) == X[0].T).all()
+    assert (call(lambda x: x[0, 0].T, X) == X[0, 0].T).all()
+    with pytest.raises(ShapeError, match=r"x\.T is for matrices.*x\.mT.*x\.transpose\(\)"):
+        call(lambda x: x.T, X)  # NumPy reverses all axes
 
 
 def test_expand_keeps_a_dim_of_minus_one(symbolic: Value) -> None:

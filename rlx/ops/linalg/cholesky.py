@@ -116,10 +116,10 @@ class Cholesky(LinearAlgebra, name="mir.cholesky"):
 
     def vjp(self, g: Value) -> tuple[Value]:
         """L⁻ᵀ Φ(Lᵀ g) L⁻¹, symmetrised; Φ takes the lower triangle with half the diagonal."""
-        inner = _half(self.out.T @ tril(g))
+        inner = _half(self.out.mT @ tril(g))
         left = triangular(self.out, inner, transpose=True)
         s = triangular(self.out, left, left_side=False)
-        return (symmetric((s + s.T) * 0.5),)
+        return (symmetric((s + s.mT) * 0.5),)
 
     def jvp(self, t: Value) -> Value:
         """L Φ(L⁻¹ t L⁻ᵀ)."""

@@ -173,12 +173,12 @@ def eye(n: Dim, dt: DType) -> Value:
 
 def mirrored(x: Value) -> Value:
     """The symmetric matrix whose lower triangle is that of x."""
-    return tril(x) + below(x).T
+    return tril(x) + below(x).mT
 
 
 def symmetric(g: Value) -> Value:
     """The cotangent of a lower triangle from that of the symmetric matrix it stands for."""
-    return tril(g) + below(g.T)
+    return tril(g) + below(g.mT)
 
 
 def no_result(op: Op, message: str) -> FaultError:

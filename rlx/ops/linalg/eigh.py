@@ -95,17 +95,17 @@ class Eigh(_Symmetric, name="mir.eigh"):
         if gw is not None:
             inner = embedded(gw)
         if gv is not None:
-            turned = inverse_differences(w) * (v.T @ gv)
+            turned = inverse_differences(w) * (v.mT @ gv)
             inner = turned if inner is None else inner + turned
         if inner is None:
             return (None,)
-        g = v @ inner @ v.T
-        return (symmetric((g + g.T) * 0.5),)
+        g = v @ inner @ v.mT
+        return (symmetric((g + g.mT) * 0.5),)
 
     def jvp(self, t: Value) -> tuple[Value, Value]:
         """dw = diag(vᵀ t v), dv = v (F ∘ (vᵀ t v))."""
         w, v = self.results
-        inner = v.T @ mirrored(t) @ v
+        inner = v.mT @ mirrored(t) @ v
         return diagonal(inner), v @ (inverse_differences(w) * inner)
 
 
@@ -140,9 +140,9 @@ class Eigvalsh(_Symmetric, name="mir.eigvalsh"):
     def vjp(self, g: Value) -> tuple[Value]:
         """v diag(g) vᵀ, as that of a lower triangle."""
         _, v = Eigh(self.x).results
-        return (symmetric(columns_times(v, g) @ v.T),)
+        return (symmetric(columns_times(v, g) @ v.mT),)
 
     def jvp(self, t: Value) -> Value:
         """diag(vᵀ t v)."""
         _, v = Eigh(self.x).results
-        return diagonal(v.T @ mirrored(t) @ v)
+        return diagonal(v.mT @ mirrored(t) @ v)

@@ -96,7 +96,7 @@ class Lu(LinearAlgebra, name="mir.lu"):
             return (None,)
         lu, _, permutation = self.results
         lower, upper = unit_lower(lu), triu(lu)
-        inner = below(lower.T @ below(g)) + triu(triu(g) @ upper.T)
+        inner = below(lower.mT @ below(g)) + triu(triu(g) @ upper.mT)
         left = triangular(lu, inner, transpose=True, unit_diagonal=True)
         both = triangular(lu, left, lower=False, transpose=True, left_side=False)
         return (permuted(both, inverse_permutation(permutation)),)

@@ -51,7 +51,7 @@ def _parts(x: Value, rtol: float) -> tuple[Value, Value, Value]:
     u, s, vt = Svd(x, False).results
     top = s.max(axes=-1, keepdims=True) if s.shape[-1] != 0 else s
     kept = s.gt(top * rtol)
-    return u, vt.T, kept.where(1.0 / kept.where(s, lift(1.0, s)), lift(0.0, s))
+    return u, vt.mT, kept.where(1.0 / kept.where(s, lift(1.0, s)), lift(0.0, s))
 
 
 class Pinv(LinearAlgebra, name="mir.pinv"):
@@ -86,7 +86,7 @@ class Pinv(LinearAlgebra, name="mir.pinv"):
 
     def expand(self) -> Value:
         u, v, inverse = _parts(self.x, self.rtol)
-        return columns_times(v, inverse) @ u.T
+        return columns_times(v, inverse) @ u.mT
 
     def reference(self, x: Array) -> Array:
         return each_matrix(self, lambda a: (np.linalg.pinv(a, rcond=self.rtol),), x)[0]
@@ -98,13 +98,13 @@ class Pinv(LinearAlgebra, name="mir.pinv"):
     def jvp(self, t: Value) -> Value:
         """-p t p + p pᵀ tᵀ (1 - x p) + (1 - p x) tᵀ pᵀ p."""
         p = self.out
-        left, right = p @ p.T @ t.T, t.T @ p.T @ p
+        left, right = p @ p.mT @ t.mT, t.mT @ p.mT @ p
         return (left - left @ self.x @ p) + (right - p @ (self.x @ right)) - p @ t @ p
 
 
 def _cotangent(x: Value, p: Value, g: Value) -> Value:
-    left, right = g.T @ p @ p.T, p.T @ p @ g.T
-    return (left - x @ (p @ left)) + (right - right @ p @ x) - p.T @ g @ p.T
+    left, right = g.mT @ p @ p.mT, p.mT @ p @ g.mT
+    return (left - x @ (p @ left)) + (right - right @ p @ x) - p.mT @ g @ p.mT
 
 
 class Lstsq(Op, name="mir.lstsq"):
@@ -145,7 +145,7 @@ class Lstsq(Op, name="mir.lstsq"):
 
     def expand(self) -> Value:
         u, v, inverse = _parts(self.a, self.rtol)
-        return columns_times(v, inverse) @ (u.T @ self.b)
+        return columns_times(v, inverse) @ (u.mT @ self.b)
 
     def reference(self, a: Array, b: Array) -> Array:
         def solve(a: Array, b: Array) -> tuple[Array]:
@@ -161,7 +161,7 @@ class Lstsq(Op, name="mir.lstsq"):
     def vjp(self, g: Value) -> tuple[Value, Value]:
         """Those of pinv(a) b."""
         p = Pinv(self.a, self.rtol).out
-        return _cotangent(self.a, p, g @ self.b.T), p.T @ g
+        return _cotangent(self.a, p, g @ self.b.mT), p.mT @ g
 
     def jvp(self, ta: Value | None, tb: Value | None) -> Value:
         """Those of pinv(a) b."""

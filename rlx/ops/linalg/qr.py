@@ -84,13 +84,13 @@ class Qr(LinearAlgebra, name="mir.qr"):
         q, r = self.results
         m = None
         if gr is not None:
-            m = r @ gr.T
+            m = r @ gr.mT
         if gq is not None:
-            inner = gq.T @ q
+            inner = gq.mT @ q
             m = -inner if m is None else m - inner
         if m is None:
             return (None,)
-        moved = q @ (tril(m) + below(m).T)
+        moved = q @ (tril(m) + below(m).mT)
         moved = moved if gq is None else gq + moved
         return (triangular(r, moved, lower=False, transpose=True, left_side=False),)
 
@@ -99,8 +99,8 @@ class Qr(LinearAlgebra, name="mir.qr"):
         self._check_derivative()
         q, r = self.results
         s = triangular(r, t, lower=False, left_side=False)
-        inner = q.T @ s
-        skew = below(inner) - below(inner).T
+        inner = q.mT @ s
+        skew = below(inner) - below(inner).mT
         return q @ (skew - inner) + s, (inner - skew) @ r
 
     def _check_derivative(self) -> None:

@@ -107,14 +107,14 @@ class Solve(Op, name="mir.solve"):
     def vjp(self, g: Value) -> tuple[Value, Value]:
         """gb = a⁻ᵀ g, ga = -gb Xᵀ."""
         gb = self.with_operands([self.a, g], transpose=not self.transpose).out
-        ga = -(gb @ self.out.T)
-        return ga.T if self.transpose else ga, gb
+        ga = -(gb @ self.out.mT)
+        return ga.mT if self.transpose else ga, gb
 
     def jvp(self, ta: Value | None, tb: Value | None) -> Value:
         """a⁻¹ (tb - ta X)."""
         rest = tb
         if ta is not None:
-            moved = (ta.T if self.transpose else ta) @ self.out
+            moved = (ta.mT if self.transpose else ta) @ self.out
             rest = -moved if tb is None else tb - moved
         assert rest is not None
         return self.with_operands([self.a, rest]).out
@@ -156,7 +156,7 @@ class Inv(LinearAlgebra, name="mir.inv"):
 
     def vjp(self, g: Value) -> tuple[Value]:
         """-yᵀ g yᵀ for the inverse y."""
-        return (-(self.out.T @ g @ self.out.T),)
+        return (-(self.out.mT @ g @ self.out.mT),)
 
     def jvp(self, t: Value) -> Value:
         """-y t y."""
@@ -199,7 +199,7 @@ class Det(LinearAlgebra, name="mir.det"):
 
     def vjp(self, g: Value) -> tuple[Value]:
         """g det x⁻ᵀ."""
-        return (Inv(self.x).out.T * _scalars(g * self.out),)
+        return (Inv(self.x).out.mT * _scalars(g * self.out),)
 
     def jvp(self, t: Value) -> Value:
         """det trace(x⁻¹ t)."""
@@ -237,7 +237,7 @@ class Slogdet(LinearAlgebra, name="mir.slogdet"):
 
     def vjp(self, gs: Value | None, g: Value | None) -> tuple[Value | None]:
         """g x⁻ᵀ; the sign is constant."""
-        return (None if g is None else Inv(self.x).out.T * _scalars(g),)
+        return (None if g is None else Inv(self.x).out.mT * _scalars(g),)
 
     def jvp(self, t: Value) -> tuple[None, Value]:
         """trace(x⁻¹ t)."""

@@ -110,14 +110,14 @@ class Svd(LinearAlgebra, name="mir.svd"):
         if gs is not None:
             parts.append(u @ embedded(gs) @ vt)
         if gu is not None:
-            inner = u.T @ gu
-            parts.append(u @ columns_times(f * (inner - inner.T), s) @ vt)
+            inner = u.mT @ gu
+            parts.append(u @ columns_times(f * (inner - inner.mT), s) @ vt)
             if m != s.shape[-1]:
                 parts.append(columns_times(gu - u @ inner, 1.0 / s) @ vt)
         if gvt is not None:
-            inner = gvt @ vt.T
+            inner = gvt @ vt.mT
             # F is odd, so that the transposes of F ∘ skew matrices need no other sign.
-            parts.append(columns_times(u, s) @ (f * (inner.T - inner)) @ vt)
+            parts.append(columns_times(u, s) @ (f * (inner.mT - inner)) @ vt)
             if n != s.shape[-1]:
                 parts.append(columns_times(u, 1.0 / s) @ (gvt - inner @ vt))
         if not parts:
@@ -133,17 +133,17 @@ class Svd(LinearAlgebra, name="mir.svd"):
         self._check_derivative()
         u, s, vt = self.results
         m, n = self.x.shape[-2:]
-        moved = t @ vt.T
-        p = u.T @ moved
+        moved = t @ vt.mT
+        p = u.mT @ moved
         f = inverse_differences(s * s)
-        ps, sp = columns_times(p, s), columns_times(p.T, s).T
-        du = u @ (f * (ps + ps.T))
-        dvt = (f * (sp + sp.T)).T @ vt
+        ps, sp = columns_times(p, s), columns_times(p.mT, s).mT
+        du = u @ (f * (ps + ps.mT))
+        dvt = (f * (sp + sp.mT)).mT @ vt
         if m != s.shape[-1]:
             du = du + columns_times(moved - u @ p, 1.0 / s)
         if n != s.shape[-1]:
-            rest = u.T @ t
-            dvt = dvt + columns_times((rest - p @ vt).T, 1.0 / s).T
+            rest = u.mT @ t
+            dvt = dvt + columns_times((rest - p @ vt).mT, 1.0 / s).mT
         return du, diagonal(p), dvt
 
     def _check_derivative(self) -> None:
@@ -198,7 +198,7 @@ class Svdvals(LinearAlgebra, name="mir.svdvals"):
     def jvp(self, t: Value) -> Value:
         """diag(uᵀ t v)."""
         u, _, vt = Svd(self.x, False).results
-        return diagonal(u.T @ t @ vt.T)
+        return diagonal(u.mT @ t @ vt.mT)
 
 
 def _cost(op: Op, factor: int) -> Cost:

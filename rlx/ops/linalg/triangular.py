@@ -242,15 +242,15 @@ class TriangularSolve(Op, name="mir.triangular_solve"):
     def vjp(self, g: Value) -> tuple[Value, Value]:
         """gb = op(a)⁻ᵀ g, ga = -gb Xᵀ within the triangle (Giles 2008)."""
         gb = self._with(self.a, g, transpose=not self.transpose)
-        ga = gb @ self.out.T if self.left_side else self.out.T @ gb
-        return self._triangle(-(ga.T if self.transpose else ga)), gb
+        ga = gb @ self.out.mT if self.left_side else self.out.mT @ gb
+        return self._triangle(-(ga.mT if self.transpose else ga)), gb
 
     def jvp(self, ta: Value | None, tb: Value | None) -> Value:
         if ta is None:
             assert tb is not None
             return self._with(self.a, tb)
         moved = self._triangle(ta)
-        moved = moved.T if self.transpose else moved
+        moved = moved.mT if self.transpose else moved
         rest = -(moved @ self.out if self.left_side else self.out @ moved)
         return self._with(self.a, rest if tb is None else tb + rest)
 
@@ -260,7 +260,7 @@ class TriangularSolve(Op, name="mir.triangular_solve"):
     def _triangle(self, a: Value) -> Value:
         """The part of a matrix in the shape of a that is read."""
         take = below if self.unit_diagonal else tril
-        return take(a) if self.lower else take(a.T).T
+        return take(a) if self.lower else take(a.mT).mT
 
     def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
         return batch_system(self, operands, batched, -1 if self.left_side else -2)

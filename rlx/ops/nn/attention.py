@@ -205,10 +205,10 @@ class Attention(Heads, name="mir.attention"):
         scores: list[Value] = []
         if tq is not None:
             q = split_heads(tq.cast(to=wide), layout, self.num_heads)
-            scores.append(s.through(self.per_head(q, s.k.T)))
+            scores.append(s.through(self.per_head(q, s.k.mT)))
         if tk is not None:
             k = split_heads(tk.cast(to=wide), layout, self.kv_heads)
-            scores.append(s.through(self.per_head(s.q, k.T)))
+            scores.append(s.through(self.per_head(s.q, k.mT)))
         if tmask is not None and self.mask_kind == "bias":
             scores.append(tmask.cast(to=wide).expand(s.p.shape))
         out: list[Value] = []

@@ -93,7 +93,7 @@ class AttentionGrad(Heads, name="mir.attention_grad"):
         """The gradients by primitive ops, and that of a bias."""
         s = self.softmax()
         g = split_heads(self.g.cast(to=s.q.dtype), self.layout, self.num_heads)
-        dp = self.per_head(g, s.v.T)
+        dp = self.per_head(g, s.v.mT)
         dscores = s.p * (dp - (dp * s.p).sum(axes=-1, keep_dim=True))
         draw = s.through(dscores)
         dmask = None

@@ -147,7 +147,7 @@ class Heads(Op):
         wide = compute_type(self.q.dtype)
         q = split_heads(self.q.cast(to=wide), self.layout, self.num_heads)
         k, v = (split_heads(x.cast(to=wide), self.layout, self.kv_heads) for x in (self.k, self.v))
-        scores = self.per_head(q, k.T) * self.scale
+        scores = self.per_head(q, k.mT) * self.scale
         slope = None
         if self.softcap:
             bounded = (scores / self.softcap).tanh()
@@ -177,7 +177,7 @@ class Heads(Op):
         if self.num_heads != self.kv_heads:
             a = a.reshape(self._grouped(*a.shape[2:]))
             b = b.reshape(self._grouped(*b.shape[2:]))
-        return a.T.matmul(b)
+        return a.mT.matmul(b)
 
     def _grouped(self, rows: Dim, inner: Dim) -> Shape:
         return (self.q.shape[0], self.kv_heads, self.num_heads // self.kv_heads * rows, inner)

@@ -172,18 +172,18 @@ class GatedDeltaNet(Stateful, name="mir.gated_delta_net"):
         decay = Cumsum.build(g, -1)
         fade = _fading(decay, size)
         scaled = beta.unsqueeze(-1)
-        inverse = _unit_lower_inverse(scaled * fade * k.matmul(k.T), size)
+        inverse = _unit_lower_inverse(scaled * fade * k.matmul(k.mT), size)
         alone = inverse.matmul(scaled * v)
         since = Exp.build(decay).unsqueeze(-1)
         removed = inverse.matmul(scaled * since * k)
-        read = q.matmul(k.T) * fade
+        read = q.matmul(k.mT) * fade
         left = Exp.build(decay[..., -1:] - decay).unsqueeze(-1)
         s = zeros((rows, h, n, m), q.dtype) if state is None else state.cast(to=q.dtype)
         parts: list[Value] = []
         for c in range(-(-steps // size)):
             u = alone[:, :, c] - removed[:, :, c].matmul(s)
             parts.append((q * since)[:, :, c].matmul(s) + read[:, :, c].matmul(u))
-            s = since[:, :, c, -1:] * s + (k * left)[:, :, c].T.matmul(u)
+            s = since[:, :, c, -1:] * s + (k * left)[:, :, c].mT.matmul(u)
         if not parts:
             return zeros(self.v.shape, self.v.dtype), s
         o = concat(parts, 2)[:, :, :steps] * (1.0 / math.sqrt(n))

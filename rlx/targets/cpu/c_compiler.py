@@ -18,16 +18,17 @@ from rlx.targets.llvm.machine import undefined_symbols
 __all__ = ["compile_c", "dependences"]
 
 # The object stands alone: no calls but its own, no tables that a linker would have to fill in, and
-# functions of other files cannot take the place of its own.
+# functions of other files cannot take the place of its own. What is below the stack pointer is
+# Windows' own.
 _FLAGS = (
     "-std=gnu11", "-O3", "-fPIC", "-ffreestanding", "-fvisibility=hidden", "-fno-builtin",
     "-fno-tree-loop-distribute-patterns", "-fno-stack-protector", "-fno-jump-tables",
-    "-fno-asynchronous-unwind-tables", "-fcf-protection=none", "-fno-math-errno", "-fno-common",
+    "-fno-asynchronous-unwind-tables", "-fno-math-errno", "-fno-common",
     "-Werror=implicit-function-declaration", "-Werror=incompatible-pointer-types",
     "-Werror=int-conversion",
 )  # fmt: skip
 
-_ARM_FLAGS = tuple(f for f in _FLAGS if not f.startswith("-fcf-protection"))
+_X86_FLAGS = ("-fcf-protection=none", "-mno-red-zone")
 
 
 def compile_c(kernel: KernelText, features: Features, stage: str) -> bytes:
@@ -64,7 +65,8 @@ def _translated(kernel: KernelText, features: Features, *how: str) -> bytes:
             f" for {features.name}; write it in MLIR"
         )
     compiler = shlex.split(knobs.c_compiler.get() or "cc")
-    flags = (*_FLAGS, f"-march={features.isa}") if features.arch == "x86-64" else _ARM_FLAGS
+    own = (*_X86_FLAGS, f"-march={features.isa}") if features.arch == "x86-64" else ()
+    flags = (*_FLAGS, *own)
     with tempfile.TemporaryDirectory(prefix="rlx-c-") as folder:
         source, made = Path(folder, "kernel.c"), Path(folder, "kernel.out")
         source.write_text(kernel.text, encoding="utf-8")

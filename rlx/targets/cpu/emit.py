@@ -38,8 +38,9 @@ MODULES_PER_CONTEXT = 256
 """How many modules share an MLIR context before a new one is made. A context takes as long to make
 as many a kernel to lower, but keeps all types, attributes and locations that it has ever seen."""
 
-# No calls of a C library, not even of memcpy, and no tables of addresses to relocate.
-_FUNCTION_ATTRIBUTES = 'nounwind "no-builtins" "no-jump-tables"="true"'
+# No calls of a C library, not even of memcpy, no tables of addresses to relocate, and nothing below
+# the stack pointer, where Windows may write.
+_FUNCTION_ATTRIBUTES = 'nounwind noredzone "no-builtins" "no-jump-tables"="true"'
 
 
 def compile_kernels(kernels: Sequence[KernelText], features: Features, *, opt: int = 2) -> bytes:

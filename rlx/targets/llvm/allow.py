@@ -106,7 +106,7 @@ _ATTRIBUTES = _words(
     alwaysinline noinline nounwind willreturn mustprogress nofree nosync norecurse nocallback
     nocreateundeforpoison speculatable convergent memory noalias nocapture captures nonnull
     noundef readonly readnone writeonly align dereferenceable zeroext signext immarg range
-    argmemonly inaccessiblememonly cold hot optnone returned
+    argmemonly inaccessiblememonly cold hot optnone returned noredzone
     "no-builtins" "no-jump-tables" "target-cpu" "target-features" "uniform-work-group-size"
     "amdgpu-flat-work-group-size" "amdgpu-waves-per-eu" "amdgpu-no-dispatch-ptr"
     "amdgpu-no-queue-ptr" "amdgpu-no-dispatch-id" "amdgpu-no-implicitarg-ptr"
