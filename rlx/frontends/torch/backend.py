@@ -76,7 +76,7 @@ class _Program:
         self._sizes = _sizes_of(module)
         self._fed: list[int] = []
         self._held: dict[int, str] = {}
-        self._symbols: list[tuple[int, int | None, SymDim]] = []
+        self._symbols: list[tuple[int, int | None, str, SymDim]] = []
         self._seen: dict[int, tuple[Any, int, int]] = {}
         self._places: dict[Any, int] = {}
         self._weights = weights
@@ -117,17 +117,18 @@ class _Program:
         self._sizes.declare(size, str(size.node.expr))
         found = self._sizes.dim(size)
         if isinstance(found, SymDim) and found.lone is not None:
-            self._symbols.append((i, axis, found))
+            self._symbols.append((i, axis, found.lone.name, found))
         return found
 
     def _fed_alone(self) -> list[int]:
         """The inputs that are sizes which no tensor has. A graph has its sizes by the shapes of its
         inputs, so that each gets an empty one of that size."""
-        had = {str(d) for v in self._graph.inputs for d in v.shape}
+        shapes = [d for v in self._graph.inputs for d in v.shape if isinstance(d, SymDim)]
+        had = {d.lone.name for d in shapes if d.lone is not None}
         found: list[int] = []
-        for i, axis, dim in self._symbols:
-            if axis is None and str(dim) not in had:
-                self._graph.input(f"size {dim}", [dim, 0], "u8")
+        for i, axis, name, dim in self._symbols:
+            if axis is None and name not in had:
+                self._graph.input(f"size {name}", [dim, 0], "u8")
                 found.append(i)
         return found
 
@@ -155,8 +156,8 @@ class _Program:
 
     def _bound(self, args: Sequence[Any]) -> Mapping[str, int]:
         return {
-            str(dim): int(args[i]) if axis is None else args[i].shape[axis]
-            for i, axis, dim in self._symbols
+            name: int(args[i]) if axis is None else args[i].shape[axis]
+            for i, axis, name, _ in self._symbols
         }
 
 

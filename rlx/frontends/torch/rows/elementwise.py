@@ -345,6 +345,12 @@ def plus_product(n: Node, x: Value, a: Value, b: Value, value: Number = 1) -> Va
     return n.cast(x) + (product if value == 1 else product * n.cast(value))
 
 
+def product_plus(n: Node, a: Value, b: Value, x: Value) -> Value:
+    """What torch writes some ops with, such as addcmul of a value in graphs of AOTAutograd.
+    Here the product is rounded as well."""
+    return n.cast(a) * n.cast(b) + n.cast(x)
+
+
 def plus_quotient(n: Node, x: Value, a: Value, b: Value, value: Number = 1) -> Value:
     left = n.cast(a)
     return n.cast(x) + (left if value == 1 else left * n.cast(value)) / n.cast(b)
@@ -453,7 +459,7 @@ ROWS: Rows = {
     "fmax": without_nan(Maximum), "fmin": without_nan(Minimum),
     "xlogy": x_log_y(Log), "special_xlog1py": x_log_y(Log1p),
     "where": chosen, "masked_fill": masked_fill, "lerp": lerp, "addcmul": plus_product,
-    "addcdiv": plus_quotient, "logaddexp": log_add_exp,
+    "prims.fma": product_plus, "addcdiv": plus_quotient, "logaddexp": log_add_exp,
     "hypot": lambda n, a, b: elementary.hypot(n.cast(a), n.cast(b)),
     "ldexp": lambda n, a, b: n.cast(a) * n.cast(b).exp2(),
     "_to_copy": cast, "to": cast, "type_as": copied, "prims.convert_element_type": cast,
