@@ -140,8 +140,10 @@ def _scaled(parts: Parts, said: Mapping[str, Any]) -> Tensor:
     """Numbers times a scale for all, for each row, or for each block."""
     w = parts["weight"]
     scale = parts.get("weight_scale_inv", parts.get("weight_scale"))
-    if scale is None or w.ndim != 2:
+    if scale is None:
         raise KeyError("weight_scale")
+    if w.ndim != 2:
+        raise ModelError(f"its weight has shape {list(w.shape)}, expected two axes")
     scale = scale.astype(np.float32)
     if scale.ndim == 2 and scale.shape[0] not in (1, len(w)):
         size = said.get("weight_block_size") or [128, 128]

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.ir.attrs import to_array
 from rlx.ir.builders import located, public
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant
+from rlx.splat.reals import reals
 
 __all__ = ["Camera"]
 
@@ -50,7 +50,7 @@ class Camera:
         self._check()
 
     def _check(self) -> None:
-        view = self.view if isinstance(self.view, Value) else to_array(self.view, "Camera: view")
+        view = self.view if isinstance(self.view, Value) else reals(self.view, "Camera: view")
         if view.shape != (4, 4):
             raise ShapeError(f"Camera: view has shape {list(view.shape)}, expected [4, 4]")
         for name in ("fx", "fy", "cx", "cy"):
@@ -67,8 +67,7 @@ class Camera:
     def view_as(self, like: Value) -> Value:
         """The matrix as a Value of the element type of another."""
         if not isinstance(self.view, Value):
-            array = np.asarray(to_array(self.view, "Camera: view"))
-            return Constant(array.astype(like.dtype.numpy)).out
+            return Constant(reals(self.view, "Camera: view", like.dtype.numpy)).out
         if self.view.dtype is not like.dtype:
             raise DTypeError(
                 f"Camera: view is {self.view.type}, but the Gaussians are of {like.dtype}; cast it"

@@ -12,10 +12,10 @@ import numpy as np
 
 from rlx.base.frozen import frozen
 from rlx.errors import GraphError, ShapeError
-from rlx.ir.attrs import to_array
 from rlx.ir.builders import located
 from rlx.splat.camera import Camera
 from rlx.splat.harmonics import DEGREES
+from rlx.splat.reals import reals
 from rlx.splat.scene import Scene
 
 __all__ = ["Agreement", "agreement", "make_parity_scene"]
@@ -58,8 +58,9 @@ def make_parity_scene(
 
 @located
 def agreement(a: Any, b: Any) -> Agreement:
-    """How much two images of one shape agree; ShapeError for others."""
-    x, y = (np.asarray(to_array(v, "agreement"), np.float64) for v in (a, b))
+    """How much two images of one shape agree; ShapeError for others, DTypeError for what holds no
+    real numbers."""
+    x, y = (reals(v, "agreement", np.float64) for v in (a, b))
     if x.shape != y.shape or not x.size:
         raise ShapeError(f"agreement takes two images, found {list(x.shape)} and {list(y.shape)}")
     lengths = np.linalg.norm(x) * np.linalg.norm(y)

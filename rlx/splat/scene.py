@@ -8,11 +8,11 @@ from typing import Any
 import numpy as np
 
 from rlx.base.frozen import frozen
-from rlx.errors import DTypeError, ModelError, ShapeError
-from rlx.ir.attrs import to_array
+from rlx.errors import ModelError, ShapeError
 from rlx.ir.builders import located, public
 from rlx.splat.harmonics import DEGREES
 from rlx.splat.ply import read_table, write_table
+from rlx.splat.reals import reals
 
 __all__ = ["Points", "Scene", "read_ply", "read_points", "scene_of_points", "write_ply"]
 
@@ -39,7 +39,7 @@ class Scene:
     colors: Array
 
     def __post_init__(self) -> None:
-        n = len(np.atleast_1d(_floats(self.means, "Scene: means")))
+        n = len(np.atleast_1d(reals(self.means, "Scene: means")))
         shapes = {
             "means": (n, 3),
             "log_scales": (n, 3),
@@ -47,7 +47,7 @@ class Scene:
             "opacity_logits": (n,),
         }
         for name in self.arrays():
-            a = _floats(getattr(self, name), f"Scene: {name}")
+            a = reals(getattr(self, name), f"Scene: {name}")
             object.__setattr__(self, name, a)
             if a.shape != shapes.get(name, a.shape):
                 raise ShapeError(
@@ -71,17 +71,6 @@ class Scene:
 
     def __len__(self) -> int:
         return len(self.means)
-
-
-def _floats(value: Any, what: str) -> Array:
-    """Real numbers as an array of f32."""
-    a = to_array(value, what)
-    try:
-        if a.dtype.kind != "c":
-            return np.asarray(a, np.float32)
-    except (TypeError, ValueError):  # text, or a record
-        pass
-    raise DTypeError(f"{what} holds {a.dtype}, expected real numbers")
 
 
 @frozen
@@ -192,7 +181,7 @@ def scene_of_points(positions: Any, colors: Any, *, degree: int = 0, opacity: fl
 
     All distances are looked at, by blocks: N of 100,000 takes a minute.
     """
-    x, c = _floats(positions, "positions"), _floats(colors, "colors")
+    x, c = reals(positions, "positions"), reals(colors, "colors")
     if x.ndim != 2 or x.shape[1] != 3 or len(x) < 2 or c.shape != x.shape:
         raise ShapeError(f"scene_of_points takes positions and colors [N, 3] for N of 2 or more,"
                          f" found {list(x.shape)} and {list(c.shape)}")  # fmt: skip

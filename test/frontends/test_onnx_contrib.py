@@ -128,6 +128,9 @@ REFUSED: dict[str, tuple[Case, type[RlxError], str]] = {
     "columns": (Case("GatherBlockQuantized", (
         np.ones((4, 8), np.uint8), _L, np.ones((4, 1), np.float32)), 1,
         {"gather_axis": 1, "block_size": 16}), UnsupportedError, "it gathers along axis 1"),
+    "gathered in blocks of 8": (Case("GatherBlockQuantized", (
+        np.ones((4, 8), np.uint8), _L, np.ones((4, 1), np.float32)), 1, {"block_size": 8}),
+        UnsupportedError, "its weight has 4 bits in blocks of 8"),
     "scales of rows": (Case("GatherBlockQuantized", (
         np.ones((4, 8), np.uint8), _L, np.ones((4, 2), np.float32)), 1, {"block_size": 16}),
         ShapeError, r"expected scales of the shape \[4, 1\]"),

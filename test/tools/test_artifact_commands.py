@@ -236,7 +236,7 @@ KINDS = {
 }
 
 
-TAKEN = {("small.rlx", "bench"), ("small.rlx", "run"), ("w.gguf", "run")}
+TAKEN = {("small.rlx", "bench"), ("small.rlx", "run"), ("w.gguf", "run"), ("w.gguf", "compile")}
 
 
 @pytest.mark.parametrize("command", ["bench", "compare", "compile", "reduce", "run", "view"])
