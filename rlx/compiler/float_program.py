@@ -15,11 +15,12 @@ from rlx.ir.given import param_arrays
 from rlx.ir.graph import Graph
 from rlx.kernels.registry import emit_kernel
 from rlx.lowering.compilation import Compilation
+from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, KernelCode, Variant
 from rlx.runtime.weights import Code, Weights
 from rlx.schedule.codec import main_words, prologue_words
 from rlx.schedule.plan import Schedule, prologue_first
-from rlx.schedule.steps import Launch, Place, launches, map_each
+from rlx.schedule.steps import launches, memories_of
 from rlx.targets.base import Target
 from rlx.targets.cortexm.features import Core
 from rlx.targets.cortexm.kernels import make_target, objects
@@ -50,10 +51,10 @@ def float_program(graph: Graph, params: Mapping[str, Any], core: Core) -> tuple[
     schedule = lowered(graph, Compilation(target))
     schedule, constants, launched = prologue_first(schedule)
     names = [f"rlx_{k.family}_{n}" for n, k in enumerate(schedule.kernels)]
-    read = _read_by_main(schedule)
+    read = memories_of(schedule.main)
     packed = _packed(schedule, constants, launched, values, target)
     arrays = [*(values[name] for name, _, _ in schedule.params), *schedule.constants]
-    kept = {n: np.asarray(a) for n, a in enumerate(arrays, 3) if n in read}
+    kept = {n: np.asarray(a) for n, a in enumerate(arrays, _native.BASE_FIRST_PARAM) if n in read}
     program = Program(graph.name, core, schedule, tuple(names), packed, kept)
     needed = sorted({step.kernel for step in launches(schedule.main)})
     kernels = [schedule.kernels[n] for n in needed]
@@ -85,18 +86,3 @@ def _packed(
     for name, value in values.items():
         weights.set_param(name, value)
     return np.asarray(weights.packed())[: int(schedule.packed_bytes)]
-
-
-def _read_by_main(schedule: Schedule) -> set[int]:
-    """The numbers of the memories that main touches."""
-    found: set[int] = set()
-
-    def place(p: Place) -> Place:
-        found.add(p.base)
-        return p
-
-    def launch(step: Launch[Place]) -> Launch[Place]:
-        return step.placed(place)
-
-    map_each(schedule.main, launch, place)
-    return found

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.weights import Code, Weights
-from rlx.schedule.steps import map_each
+from rlx.schedule.steps import memories_of
 from rlx.types import DTYPES, TensorType
-
-if TYPE_CHECKING:
-    from rlx.schedule.steps import Launch, Place
 
 __all__ = ["packed"]
 
@@ -34,7 +30,7 @@ def packed(artifact: Artifact) -> Artifact:
     names = list(types)
     follows = {names[i] for v in variants for _, params in v.prologue for i in params}
     first = _native.BASE_FIRST_PARAM
-    reads = {n for v in variants for n in _read_by_main(v)}
+    reads = {n for v in variants for n in memories_of(v.main)}
     stands = {name for n, name in enumerate(names, first) if name in follows and n not in reads}
     room = MOST * sum(int(types[name].nbytes) for name in follows)
     if not follows or int(variants[0].packed_bytes) > room:
@@ -61,20 +57,3 @@ def _runs_here(v: Variant) -> bool:
     """Whether its code runs on this machine, and would run alike wherever it does."""
     has = {*_native.cpu_features()}
     return v.machine == _native.machine() and has.issuperset(v.requires) and not v.functions
-
-
-def _read_by_main(v: Variant) -> set[int]:
-    """The numbers of the memories that its main steps touch."""
-    found: set[int] = set()
-
-    def place(p: Place) -> Place:
-        found.add(p.base)
-        return p
-
-    def launch(step: Launch[Place]) -> Launch[Place]:
-        for p in step.places:
-            place(p)
-        return step
-
-    map_each(v.main, launch, place)
-    return found

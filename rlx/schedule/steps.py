@@ -21,6 +21,7 @@ __all__ = [
     "COLLECTIVES", "KINDS", "MOST_BYTES", "REDUCTIONS", "UNITS", "VERSION", "Collective", "Control",
     "Extent", "Field", "FieldKind", "For", "Grid", "If", "Launch", "Layout", "Origin", "Place",
     "Size", "Step", "Unit", "While", "axis_name", "axis_words", "launches", "map_each",
+    "memories_of",
 ]  # fmt: skip
 
 VERSION = 2
@@ -352,3 +353,15 @@ def launches(steps: Iterable[Step[P]]) -> Iterator[Launch[P]]:
             yield step
         else:
             yield from launches(step.children())
+
+
+def memories_of(steps: Iterable[Step[Place]]) -> set[int]:
+    """The numbers of the memories that steps touch, and launches among them and inside them."""
+    found: set[int] = set()
+
+    def place(p: Place) -> Place:
+        found.add(p.base)
+        return p
+
+    map_each(steps, lambda launch: launch.placed(place), place)
+    return found
