@@ -207,7 +207,8 @@ PARTS_HEAD = """
 `rlx/quant/blocks.py` and `rlx/quant/packed.py` have the shapes and the formulas. The bits of
 GPTQ's and MLX's elements follow from the shapes; they are made with 4. A product's element is
 computed in f32 of the scale as it is, where the packages of GPTQ and AWQ round it to f16 once
-more.
+more; their arithmetic in f32, MLX's and compressed-tensors' give the same bits
+(`tools/few_bits_judges.py`).
 
 | scheme | arrays | elements a scale | error |
 |---|---|---|---|
