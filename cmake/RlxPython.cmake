@@ -14,6 +14,7 @@ nanobind_add_module(_native STABLE_ABI NB_STATIC NOMINSIZE
   ${native}/bindings.cpp
   ${native}/buffers.cpp
   ${native}/communicator_bindings.cpp
+  ${native}/device_meetings.cpp
   ${native}/signatures.cpp
   ${native}/function_bindings.cpp
   ${native}/pjrt/buffers.cpp

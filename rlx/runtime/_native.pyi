@@ -195,6 +195,19 @@ def bind_communicators(
     """Bind a communicator to each axis, by name, for what this thread runs, or for all of the
     process that is bound to none of its own. No axes: no longer."""
 
+class DeviceMeetings:
+    """The collectives among the steps of a device's program, by their numbers in the order in which
+    a reader meets them. Its runs take turns."""
+
+    def __init__(self, main: bytes, kernels: int) -> None: ...
+    def begin(self, asked: Callable[[], object]) -> None:
+        """Begin a run: find the groups and have them agree. Raises Error if a group is missing, or
+        other ranks have another program, and what `asked` raises, which the main thread calls every
+        100 ms."""
+
+    def run(self, number: int, source: int, target: int, asked: Callable[[], object]) -> str:
+        """Carry out a collective from one address to another; why it failed, if it did."""
+
 class Object:
     """A relocatable ELF object, mapped and relocated; executable pages are never writable.
 

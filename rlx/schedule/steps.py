@@ -20,8 +20,8 @@ from rlx.types import DTYPES
 __all__ = [
     "COLLECTIVES", "KINDS", "MOST_BYTES", "REDUCTIONS", "UNITS", "VERSION", "Collective", "Control",
     "Extent", "Field", "FieldKind", "For", "Grid", "If", "Launch", "Layout", "Origin", "Place",
-    "Size", "Step", "Unit", "While", "axis_name", "axis_words", "launches", "map_each",
-    "memories_of",
+    "Size", "Step", "Unit", "While", "axis_name", "axis_words", "bytes_at", "collectives",
+    "launches", "map_each", "memories_of",
 ]  # fmt: skip
 
 VERSION = 2
@@ -336,6 +336,22 @@ against their memories by it. What a kernel does at the places of a launch is kn
 alone."""
 
 
+def bytes_at(step: Any, name: str) -> int:
+    """The bytes that lie at a place of a step with known sizes, by the name of its field."""
+    fields = {f.name: f for f in KINDS[type(step)]}
+    for extent in fields[name].holds:
+        if extent.where is None or getattr(step, extent.where[0]) in extent.where[1]:
+            break
+    else:
+        raise AssertionError(f"nothing is said of {name}")
+    total = extent.bytes
+    for word in extent.by:
+        total *= getattr(step, word)
+        if fields[word].unit == "elements":
+            total *= tuple(DTYPES.values())[step.dtype].bytes
+    return total
+
+
 def map_each(
     steps: Iterable[Step[P]],
     launch: Callable[[Launch[P]], Launch[Q]],
@@ -353,6 +369,15 @@ def launches(steps: Iterable[Step[P]]) -> Iterator[Launch[P]]:
             yield step
         else:
             yield from launches(step.children())
+
+
+def collectives(steps: Iterable[Step[P]]) -> Iterator[Collective[P]]:
+    """As ``launches``, of collectives."""
+    for step in steps:
+        if isinstance(step, Collective):
+            yield step
+        else:
+            yield from collectives(step.children())
 
 
 def memories_of(steps: Iterable[Step[Place]]) -> set[int]:

@@ -64,8 +64,9 @@ class Target:
 
     @property
     def communicates(self) -> bool:
-        """Whether what runs the steps has communicators, for collectives."""
-        return self.kernels.serial
+        """Whether what runs the steps has communicators, for collectives: systems that take whole
+        graphs run no steps."""
+        return self.system is None
 
     @property
     def programs(self) -> bool:

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import GraphError, RlxError, ShapeError, UnsupportedError
+from rlx.errors import GraphError, RlxError, ShapeError
 from support.collectives import CASES, RANKS, Array, Build, arrays, graph
 
 
@@ -172,11 +172,6 @@ REFUSED: dict[str, tuple[Callable[[], object], type[RlxError], str]] = {
         lambda: rlx.vmap(graph(CASES["sum"][0], 2), "x", 3, axis_name="data"),
         ShapeError,
         "over 2 ranks along 'data', and vmap has 3 examples",
-    ),
-    "a GPU": (
-        lambda: rlx.compile_artifact(graph(CASES["sum"][0], 2), target="vulkan"),
-        UnsupportedError,
-        "over the 2 ranks along 'data' run on CPUs",
     ),
 }
 

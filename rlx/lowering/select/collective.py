@@ -49,6 +49,8 @@ def lower_collective(region: Region, lowering: Lowering) -> None:
     )
     lowering.append(step)
     lowering.touch(*[v for v in (source, target) if v is not None])
-    lowering.compilation.dispatch.native[f"collective: {node.short}"] += 1
+    compilation = lowering.compilation
+    way = "" if compilation.target.kernels.serial else " by way of the host"
+    compilation.dispatch.native[f"collective{way}: {node.short}"] += 1
     if target is not result:
         lowering.copy(target, result)

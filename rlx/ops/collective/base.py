@@ -88,7 +88,7 @@ class Collective(Op):
         if not self.flat():
             return self.by_blocks()
         raise UnsupportedError(
-            f"{self.short} over the {along.ranks} ranks along {along.name!r} run on CPUs,"
+            f"{self.short} over the {along.ranks} ranks along {along.name!r} run on CPUs and GPUs,"
             " which have communicators; compile the graph for them",
             self.location,
         )

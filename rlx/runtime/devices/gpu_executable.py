@@ -15,7 +15,7 @@ import numpy as np
 from rlx import knobs
 from rlx.base.cached import cached_property
 from rlx.base.frozen import frozen
-from rlx.errors import FaultError, UnsupportedError
+from rlx.errors import FaultError, GraphError, UnsupportedError
 from rlx.ir.graph import Graph
 from rlx.ir.op import caller
 from rlx.runtime import _native
@@ -23,6 +23,7 @@ from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.backend import Backend
 from rlx.runtime.calls import check_params
 from rlx.runtime.devices.device_array import DeviceArray, accepted, put
+from rlx.runtime.devices.gpu_meetings import GpuMeetings
 from rlx.runtime.devices.gpu_steps import StepsOn
 from rlx.runtime.executable import wrong_count
 from rlx.runtime.interrupts import Held, held
@@ -149,13 +150,23 @@ class DeviceWeights:
             self.changed.add(number)
 
     @contextmanager
-    def turn(self) -> Generator[Held]:
+    def turn(self, wait: bool = True) -> Generator[Held]:
         """Exclusive use of the device. Ctrl-C is handled between launches only, since a driver
         cannot resume half-done work. In a process that was forked off, what another thread held is
-        held for ever."""
+        held for ever. GraphError if another thread has its turn, and this one is not to ``wait``.
+        """
         self.driver.check_process()
-        with self.lock, held() as waiting:
-            yield waiting
+        if not self.lock.acquire(blocking=wait):
+            raise GraphError(
+                "a graph with collectives runs on a device already, and its ranks wait for each"
+                " other; compile it once for each rank",
+                caller(),
+            )
+        try:
+            with held() as waiting:
+                yield waiting
+        finally:
+            self.lock.release()
 
 
 def write_array(driver: Driver, buffer: Buffer, a: Array) -> None:
@@ -186,6 +197,7 @@ class DeviceExecutable:
         self.artifact = _Signatures(program.inputs, program.outputs)
         self.weights = weights or DeviceWeights(program, driver)
         self._held = Held()  # of the call that has its turn
+        self.meetings = GpuMeetings(program, driver, self.end_if_asked)
         self._patience, self._half = 0, list[Buffer]()  # of a run in place
         shared = self.weights.buffers
         own = {n: m.nbytes for n, m in enumerate(program.memories) if n not in shared}
@@ -273,6 +285,7 @@ class DeviceExecutable:
         return buffers
 
     def _execute(self, buffers: Sequence[Buffer]) -> None:
+        self.meetings.begin()
         if self.program.sites:
             self._write(self.weights.of["error", 0], np.zeros(2, np.int32))
         self._prologue()
@@ -300,7 +313,7 @@ class DeviceExecutable:
 
     @contextmanager
     def _turn(self) -> Generator[None]:
-        with self.weights.turn() as self._held:
+        with self.weights.turn(wait=not self.meetings) as self._held:
             yield
 
     def profile(self, inputs: Sequence[Array], runs: int) -> Any:

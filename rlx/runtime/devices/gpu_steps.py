@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from rlx.schedule.steps import Collective, For, If, Launch, Place, Step, While
 from rlx.targets.gpu.program import bind
@@ -49,9 +49,9 @@ class _Steps:
 
     def __init__(self, owner: StepsOn, steps: Sequence[Step[Place]]) -> None:
         self.owner, self.driver = owner, owner.owner.driver
-        self.parts: list[Recording | Launch[Place] | _Control] = list(self._made(steps))
+        self.parts: list[_Part] = list(self._made(steps))
 
-    def _made(self, steps: Sequence[Step[Place]]) -> Iterator[Recording | Launch[Place] | _Control]:
+    def _made(self, steps: Sequence[Step[Place]]) -> Iterator[_Part]:
         still: list[DeviceLaunch] = []
         for step in steps:
             if isinstance(step, Launch) and not any(p.moves for p in step.places):
@@ -60,8 +60,7 @@ class _Steps:
             if still:
                 yield self.driver.record(still)
                 still = []
-            assert not isinstance(step, Collective), "no target of GPUs communicates"
-            yield step if isinstance(step, Launch) else _Control(self.owner, step)
+            yield step if isinstance(step, (Launch, Collective)) else _Control(self.owner, step)
         if still:
             yield self.driver.record(still)
 
@@ -73,6 +72,8 @@ class _Steps:
                 self.driver.run(part)
             elif isinstance(part, Launch):
                 self.driver.run([self.owner.launch(part, rounds)])
+            elif isinstance(part, Collective):
+                self.owner.owner.meetings.run(part, self.owner.buffers, rounds)
             else:
                 part.run(rounds)
 
@@ -124,3 +125,6 @@ class _Control:
             if step.counter is not None:
                 self.owner.write(step.counter, rounds, _COUNTER.pack(n))
             self.lists[0].run((*rounds, n))
+
+
+_Part: TypeAlias = Recording | Launch[Place] | Collective[Place] | _Control

@@ -16,6 +16,7 @@
 #include "artifact.h"
 #include "buffers.h"
 #include "communicator_bindings.h"
+#include "device_meetings.h"
 #include "error.h"
 #include "function_bindings.h"
 #include "gil.h"
@@ -356,6 +357,7 @@ NB_MODULE(_native, module) {
   module.attr("FAULT_LOOP_LIMIT") = kFaultLoopLimit;
   bind_functions(module);
   bind_communicators(module);
+  bind_device_meetings(module);
   bind_pjrt(module);
   bind_result_memory(module);
   bind_classes(module);

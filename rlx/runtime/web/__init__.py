@@ -28,6 +28,7 @@ from rlx.runtime.devices.gpu_program import DeviceVariant
 from rlx.runtime.encoding import places_of
 from rlx.runtime.web.programs import Programs
 from rlx.schedule.plan import Signature
+from rlx.schedule.steps import collectives
 from rlx.targets.wasm.module import data_bytes, shared_imports
 
 __all__ = ["FORMAT", "write_bundle"]
@@ -95,6 +96,11 @@ def _variants(artifact: Artifact) -> list[DeviceVariant]:
         raise ArtifactError(
             f"a bundle carries the values of all params, and {listed} have none; give them to"
             " compile_artifact as params={...}"
+        )
+    if any(True for v in variants for _ in collectives(v.program.main)):
+        raise ArtifactError(
+            f"{artifact.target!r} has collectives, and a page has no ranks to meet; make a bundle"
+            " of a graph without them"
         )
     return [v for v in variants if v.features == variants[0].features]
 
