@@ -7,6 +7,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 from rlx.base.frozen import frozen
+from rlx.llm.calls import Call, CallReader
 from rlx.llm.grammar import Matcher
 from rlx.llm.sampling import Drawn, Row, SamplingParams
 from rlx.llm.text.stops import StopText
@@ -28,7 +29,8 @@ class Completion:
     tokenizer. ``finish`` says what ended it: "stop" (a token that ends texts, a stop string, or a
     grammar with nothing to follow), "length" or "cancelled". ``drawn`` has the log probability of
     each token, ``cached`` how many tokens of the prompt were read before, by others. Speculation
-    tried ``drafted`` tokens, of which ``accepted`` were drawn.
+    tried ``drafted`` tokens, of which ``accepted`` were drawn. ``calls`` are those of tools, which
+    are not in the text.
     """
 
     prompt: tuple[int, ...]
@@ -39,16 +41,17 @@ class Completion:
     cached: int = 0
     drafted: int = 0
     accepted: int = 0
+    calls: tuple[Call, ...] = ()
 
 
 class Answer:
     """An answer as it grows: at most ``most`` tokens, up to one of ``ends``.
 
-    ``text`` makes text of tokens, if the model has a tokenizer; ``matcher`` says what a grammar
-    lets through. ``finish`` is None until it has ended. ``read`` is how many tokens of the prompt
-    have been read, ``cached`` how many of them before, by others. ``drafter`` says what tokens it
-    may go on with, at most ``draft_tokens`` at a time; ``adapter`` is the number of its adapter, 0
-    for none.
+    ``text`` makes text of tokens, if the model has a tokenizer, and ``reader`` finds calls of tools
+    in it; ``matcher`` says what a grammar lets through. ``finish`` is None until it has ended.
+    ``read`` is how many tokens of the prompt have been read, ``cached`` how many of them before, by
+    others. ``drafter`` says what tokens it may go on with, at most ``draft_tokens`` at a time;
+    ``adapter`` is the number of its adapter, 0 for none.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class Answer:
         seed: int = 0,
         ends: frozenset[int] = frozenset(),
         text: StopText | None = None,
+        reader: CallReader | None = None,
         matcher: Matcher | None = None,
         drafter: Drafter | None = None,
         draft_tokens: int = 0,
@@ -72,9 +76,9 @@ class Answer:
         self.read = self.cached = self.drafted = self.accepted = 0
         self.adapter, self.drafter, self._draft_tokens = adapter, drafter, draft_tokens
         self._next_draft = draft_tokens
-        self._ends, self._text, self._matcher = ends, text, matcher
+        self._ends, self._text, self._matcher, self._reader = ends, text, matcher, reader
         self._pieces: list[str] = []
-        self._taken = 0
+        self._taken = self._taken_calls = 0
 
     @property
     def text(self) -> str | None:
@@ -85,6 +89,17 @@ class Answer:
         """The text that became known since this was last asked."""
         new = "".join(self._pieces[self._taken :])
         self._taken = len(self._pieces)
+        return new
+
+    @property
+    def calls(self) -> tuple[Call, ...]:
+        """The calls that are known."""
+        return () if self._reader is None else tuple(self._reader.calls)
+
+    def take_calls(self) -> tuple[Call, ...]:
+        """The calls that became known since this was last asked."""
+        new = self.calls[self._taken_calls :]
+        self._taken_calls += len(new)
         return new
 
     @property
@@ -130,7 +145,7 @@ class Answer:
             self._matcher.accept(token)
         ended = token in self._ends or (self._matcher is not None and self._matcher.done)
         if self._text is not None:
-            self._pieces.append(self._text.add(token))
+            self._go_on(self._text.add(token))
             ended = ended or self._text.hit is not None
         if ended or len(self.ids) >= self.most:
             self.end("stop" if ended else "length")
@@ -140,11 +155,18 @@ class Answer:
         if self.finish is None:
             self.finish = finish
             if self._text is not None:
-                self._pieces.append(self._text.end())
+                self._go_on(self._text.end())
+                if self._reader is not None:
+                    self._pieces.append(self._reader.end())
+
+    def _go_on(self, piece: str) -> None:
+        """Go on with a piece of text."""
+        self._pieces.append(piece if self._reader is None else self._reader.add(piece))
 
     def completion(self) -> Completion:
         """The answer as it is; one that has not ended counts as cancelled."""
         return Completion(
             tuple(self.prompt), tuple(self.ids), self.text, self.finish or "cancelled",
             tuple(self.drawn), self.cached, self.drafted, self.accepted,
+            self.calls,
         )  # fmt: skip

@@ -11,7 +11,8 @@ from rlx.errors import DTypeError, GraphError, ShapeError, unknown_option
 from rlx.llm.sampling import SamplingParams
 
 __all__ = [
-    "ContextError", "Prompt", "RoomError", "checked_ids", "positive", "sampling_of", "several",
+    "ContextError", "Prompt", "RoomError", "checked_ids", "longest_answer", "positive",
+    "sampling_of", "several",
 ]  # fmt: skip
 
 Prompt = str | Sequence[int] | Sequence[Mapping[str, Any]] | np.ndarray[Any, Any]
@@ -57,6 +58,20 @@ def positive(name: str, n: Any) -> int:
     if isinstance(n, bool) or not isinstance(n, int) or n < 1:
         raise GraphError(f"{name} is 1 or more, found {n!r}")
     return n
+
+
+def longest_answer(prompt: int, context: int, asked: int | None) -> int:
+    """The most tokens of an answer to a prompt of so many: as many as are asked for, else what the
+    context has room for. ContextError if it has none."""
+    room = context - prompt
+    most = room if asked is None else positive("max_new_tokens", asked)
+    if room < most or room < 1:
+        wanted = "an answer" if asked is None else f"an answer of {most}"
+        raise ContextError(
+            f"{prompt} tokens of prompt and {wanted} have no room in a context of {context};"
+            " shorten them, or load the model with a larger context"
+        )
+    return most
 
 
 def sampling_of(options: Mapping[str, Any], vocab: int) -> SamplingParams:

@@ -22,11 +22,12 @@ from rlx.llm.arguments import (
     Prompt,
     RoomError,
     checked_ids,
-    positive,
+    longest_answer,
     sampling_of,
     several,
 )
 from rlx.llm.batching.batch import Batch
+from rlx.llm.calls import Tools
 from rlx.llm.decoder import Decoder
 from rlx.llm.embedding import POOLINGS, embedded, pooling_of
 from rlx.llm.engine import StepRows
@@ -233,6 +234,9 @@ class LLM:
         regex: str | None = None,
         grammar: str | None = None,
         template: Mapping[str, Any] | None = None,
+        tools: Sequence[Mapping[str, Any]] = (),
+        tool_choice: str | None = None,
+        parallel_tool_calls: bool = True,
         speculate: str | None = None,
         draft_tokens: int | None = None,
         adapter: str | None = None,
@@ -243,21 +247,21 @@ class LLM:
         It ends after ``max_new_tokens`` (by default the context's end), at a token that ends texts
         unless ``ignore_eos``, and before any string of ``stop``. ``json_schema`` (``{}``: any
         JSON), ``regex`` or ``grammar`` (in Lark's form) is what it must meet. ``template`` are
-        values for the chat template. ``speculate`` is "lookup" or "draft", by the model that was
+        values for the chat template. ``tools`` are what an answer in a conversation may call
+        (``rlx.llm.calls.Tools`` says how they are written); ``tool_choice`` is "auto", "none",
+        "required" or the name of one. ``speculate`` is "lookup" or "draft", by the model that was
         loaded for it, and ``draft_tokens`` the most of a draft, 0 for none; by default both are as
         the model was loaded. ``adapter`` is the name of one. ``sampling`` are the fields of
         ``SamplingParams``; by default the likeliest token is taken.
         """
+        offered = Tools.of(lambda: self.tokenizer, tools, tool_choice, parallel_tool_calls)
+        if offered is not None:
+            if isinstance(prompt, str) or not isinstance(prompt[0], Mapping):
+                raise GraphError("tools are for conversations: the prompt is a list of messages")
+            template = {**(template or {}), "tools": offered.definitions}
         ids = self.ids(prompt, **(template or {}))
         params = sampling_of(sampling, self.vocab)
-        room = self.context - len(ids)
-        most = room if max_new_tokens is None else positive("max_new_tokens", max_new_tokens)
-        if room < most or room < 1:
-            wanted = "an answer" if max_new_tokens is None else f"an answer of {most}"
-            raise ContextError(
-                f"{len(ids)} tokens of prompt and {wanted} have no room in a context of"
-                f" {self.context}; shorten them, or load the model with a larger context"
-            )
+        most = longest_answer(len(ids), self.context, max_new_tokens)
         stops = (stop,) if isinstance(stop, str) else tuple(stop)
         if not all(isinstance(s, str) and s for s in stops):
             raise GraphError(f"stop is a list of strings that are not empty, found {stop!r}")
@@ -265,9 +269,12 @@ class LLM:
             raise ModelError(f"{self.path} has no tokenizer, which stop strings need")
         drafter, drafted = self._speculation.of(speculate, draft_tokens)
         limits = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
-        text = StopText(self.tokenizer.stream(), stops) if self.has_tokenizer else None
+        limits = limits if offered is None else offered.limits(limits)
+        kept = () if offered is None else offered.kept
+        text = StopText(self.tokenizer.stream(kept=kept), stops) if self.has_tokenizer else None
         return Answer(
             ids, params, most=most, text=text, matcher=self._matcher(limits),
+            reader=None if offered is None else offered.reader,
             ends=self.tokenizer.eos_ids if self.has_tokenizer and not ignore_eos else frozenset(),
             seed=self._new_seed() if params.seed is None else params.seed,
             drafter=drafter, draft_tokens=drafted, adapter=self._adapter(adapter),
@@ -331,6 +338,8 @@ class LLM:
         """Pieces of an answer's text as it grows: whole characters. ``options`` are those of
         ``answer``. ModelError for a model without a tokenizer."""
         self.tokenizer  # noqa: B018 # which says that there is none
+        if options.get("tools"):
+            raise GraphError("stream gives text alone; calls of tools are in what chat returns")
         return self.follow(self.answer(prompt, **options), progress)
 
     def follow(self, answer: Answer, progress: bool | None = None) -> Iterator[str]:

@@ -7,7 +7,6 @@ import socket
 import threading
 import time
 from collections.abc import Iterator
-from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
@@ -20,71 +19,17 @@ pytest.importorskip("starlette", reason="serving needs the package starlette")
 pytest.importorskip("openai", reason="the judge is the package openai")
 
 import openai
-import uvicorn
 from starlette.testclient import TestClient
 
 import rlx
 from rlx.errors import DeviceLostError, GraphError, ShapeError
 from rlx.llm.pages import KvBlockTable
 from rlx.llm.server import make_app
+from support.served import KEY, Served, until
 from support.tiny_llm import write_talker
 from support.tiny_lora import write_adapter
 
-KEY = "a key"
 HELLO: list[Any] = [{"role": "user", "content": "Hello"}]
-
-
-class Served:
-    """A server in a thread."""
-
-    def __init__(self, llm: rlx.LLM, **options: Any) -> None:
-        self.llm = llm
-        self.app = make_app(llm, model="talker", api_key=KEY, hosts=["127.0.0.1"], **options)
-        config = uvicorn.Config(self.app, port=0, log_level="error", timeout_graceful_shutdown=1)
-        self.server = uvicorn.Server(config)
-        self.thread = threading.Thread(target=self.server.run)
-        self.thread.start()
-        until(lambda: self.server.started)
-        self.port: int = self.server.servers[0].sockets[0].getsockname()[1]
-        self.client = openai.OpenAI(
-            base_url=f"http://127.0.0.1:{self.port}/v1", api_key=KEY, max_retries=0
-        )
-
-    def stop(self) -> None:
-        self.server.should_exit = True
-        self.thread.join()
-
-    def ask(
-        self, path: str, body: Any = None, method: str = "POST", **headers: str
-    ) -> tuple[int, Any]:
-        """A request by hand: the status, and the JSON or text that came."""
-        given = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json", **headers}
-        connection = HTTPConnection("127.0.0.1", self.port)
-        sent = body if isinstance(body, bytes | None) else json.dumps(body)
-        connection.request(method, path, sent, given)
-        response = connection.getresponse()
-        text = response.read().decode()
-        connection.close()
-        return response.status, json.loads(text) if text.startswith("{") else text
-
-    @property
-    def pages(self) -> int:
-        """Pages that answers hold."""
-        schedule = self.llm.batch.schedule
-        return schedule.pool.used_count - schedule.prefix.idle
-
-    @property
-    def active(self) -> int:
-        """Requests that are being served."""
-        return self.app.state.server.active
-
-
-def until(done: Any) -> None:
-    for _ in range(6000):
-        if done():
-            return
-        time.sleep(0.01)
-    raise AssertionError("it did not come to that in a minute")
 
 
 @pytest.fixture(scope="module")
@@ -262,7 +207,7 @@ WRONG: dict[str, tuple[str, Any, int, str]] = {
     "huge": (CHAT, {"messages": HELLO, "top_p": 10**400}, 400, "top_p is too large a number"),
     "store": (CHAT, {"messages": HELLO, "store": True}, 400, "store is not supported"),
     "tier": (CHAT, {"messages": HELLO, "service_tier": "flex"}, 400, "service_tier is not supp"),
-    "tools": (CHAT, {"messages": HELLO, "tools": [{}]}, 400, "tools is not supported"),
+    "functions": (CHAT, {"messages": HELLO, "functions": [{}]}, 400, "functions is not supported"),
     "logprobs": (CHAT, {"messages": HELLO, "top_logprobs": 1}, 400, "needs logprobs: true"),
     "format": (
         CHAT, {"messages": HELLO, "response_format": {"type": "xml"}}, 400,

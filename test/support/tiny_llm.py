@@ -216,7 +216,7 @@ TEMPLATE = (
 )
 
 
-def write_talker(folder: Path, **other: Any) -> Path:
+def write_talker(folder: Path, template: str = TEMPLATE, **other: Any) -> Path:
     """A folder with a small llama of random weights, a tokenizer of bytes and a chat template;
     ``other`` are entries of its configuration."""
     from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers
@@ -251,6 +251,6 @@ def write_talker(folder: Path, **other: Any) -> Path:
     made.decoder = decoders.ByteLevel()
     made.add_special_tokens([AddedToken(t, special=True) for t in ("<|start|>", "<|end|>")])
     made.save(str(folder / "tokenizer.json"))
-    said = {"eos_token": "<|end|>", "chat_template": TEMPLATE}
+    said = {"eos_token": "<|end|>", "chat_template": template}
     (folder / "tokenizer_config.json").write_text(json.dumps(said), encoding="utf-8")
     return folder

@@ -287,10 +287,8 @@ class _Server:
                         drawn = held.setdefault(event.index, [])
                         if event.drawn is not None:
                             drawn.append(event.drawn)
-                        if event.text or event.finish is not None:
-                            chunks.append(
-                                replies.part(event.index, event.text, drawn, event.finish)
-                            )
+                        if event.text or event.calls or event.finish is not None:
+                            chunks.append(replies.part(event, drawn))
                             held[event.index] = []
                         left -= event.finish is not None
                     if not left:

@@ -55,9 +55,9 @@ class Fields:
         """A string."""
         return self._of(name, (str,), "a string", default)
 
-    def flag(self, name: str) -> bool:
+    def flag(self, name: str, *, default: bool = False) -> bool:
         """A bool, by default false."""
-        return self._of(name, (bool,), "true or false", False)
+        return self._of(name, (bool,), "true or false", default)
 
     def number(self, name: str, default: Any = None) -> Any:
         """A number."""
@@ -80,6 +80,13 @@ class Fields:
         found = [] if found is None else [found] if isinstance(found, str) else found
         if not isinstance(found, list) or not all(isinstance(s, str) for s in found):
             raise ApiError(f"{name} is a string or a list of strings", param=name)
+        return found
+
+    def objects(self, name: str) -> list[Any]:
+        """A list of objects, by default none."""
+        found = self._of(name, (list,), "a list of objects", [])
+        if not all(isinstance(item, dict) for item in found):
+            raise ApiError(f"{name} is a list of objects", param=name)
         return found
 
     def mapping(self, name: str) -> Mapping[str, Any] | None:

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rlx.llm.answer import Answer, Finish
+from rlx.llm.calls import Call
 from rlx.llm.sampling import Drawn
 from rlx.llm.server.requests import Asked
+from rlx.llm.server.worker import Event
 from rlx.llm.text import Tokenizer
 
 __all__ = ["Replies", "embeddings"]
@@ -31,7 +33,7 @@ class Replies:
     def whole(self) -> dict[str, Any]:
         """The reply with all answers, which have ended."""
         choices = [
-            self._choice(n, a.text or "", a.drawn, a.finish, whole=True)
+            self._choice(n, a.text or "", a.calls, a.drawn, a.finish, whole=True)
             for n, a in enumerate(self.asked.answers)
         ]
         return {**self._head, "choices": choices, "usage": self.usage()}
@@ -46,11 +48,11 @@ class Replies:
             for n in range(len(self.asked.answers))
         ]
 
-    def part(
-        self, index: int, text: str, drawn: Sequence[Drawn], finish: Finish | None
-    ) -> dict[str, Any]:
-        """A chunk: text that an answer goes on with, and what ended it."""
-        return self._chunk([self._choice(index, text, drawn, finish, whole=False)])
+    def part(self, event: Event, drawn: Sequence[Drawn]) -> dict[str, Any]:
+        """A chunk: text and calls that an answer goes on with by tokens, and what ended it."""
+        return self._chunk(
+            [self._choice(event.index, event.text, event.calls, drawn, event.finish, whole=False)]
+        )
 
     def last(self) -> list[dict[str, Any]]:
         """The chunk that ends a stream whose usage was asked for."""
@@ -77,16 +79,35 @@ class Replies:
         return {**made, "usage": None} if self.asked.usage else made
 
     def _choice(
-        self, index: int, text: str, drawn: Sequence[Drawn], finish: Finish | None, *, whole: bool
+        self,
+        index: int,
+        text: str,
+        calls: Sequence[Call],
+        drawn: Sequence[Drawn],
+        finish: Finish | None,
+        *,
+        whole: bool,
     ) -> dict[str, Any]:
         answer = self.asked.answers[index]
         told = self._logprobs(index, answer, drawn, finish)
-        rest = {"index": index, "logprobs": told, "finish_reason": finish}
+        reason = "tool_calls" if finish == "stop" and answer.calls else finish
+        rest = {"index": index, "logprobs": told, "finish_reason": reason}
         if not self.chat:
             return {**rest, "text": text}
+        said: dict[str, Any] = {"content": text} if text else {}
         if whole:
-            return {**rest, "message": {"role": "assistant", "content": text, "refusal": None}}
-        return {**rest, "delta": {"content": text} if text else {}}
+            said = {
+                "role": "assistant",
+                "content": text or (None if calls else ""),
+                "refusal": None,
+            }
+        if calls:
+            first = 0 if whole else answer.calls.index(calls[0])
+            numbers = (
+                [{}] * len(calls) if whole else [{"index": first + n} for n in range(len(calls))]
+            )
+            said["tool_calls"] = [{**n, **_call(c)} for n, c in zip(numbers, calls, strict=True)]
+        return {**rest, "message" if whole else "delta": said}
 
     # -- log probabilities -----------------------------------------------------------------
 
@@ -124,6 +145,12 @@ class Replies:
 
     def _text(self, token: int) -> str:
         return self.tokenizer.token_bytes(token).decode("utf-8", "replace")
+
+
+def _call(call: Call) -> dict[str, Any]:
+    """A call as the API has it."""
+    function = {"name": call.name, "arguments": call.arguments}
+    return {"id": call.id, "type": "function", "function": function}
 
 
 def embeddings(vectors: Iterable[Any], model: str, tokens: int, *, packed: bool) -> dict[str, Any]:

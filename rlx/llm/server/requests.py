@@ -7,6 +7,7 @@ from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.llm.answer import Answer
+from rlx.llm.calls import calls_fit, with_arguments
 from rlx.llm.model import LLM
 from rlx.llm.sampling import TOP_LOGPROBS
 from rlx.llm.server.fields import ApiError, Fields
@@ -58,8 +59,7 @@ def completion(llm: LLM, body: Any, model: str) -> Asked:
 def chat(llm: LLM, body: Any, model: str) -> Asked:
     """A request for chat completions."""
     f = Fields(body, _CHAT)
-    f.refuse("tools", "functions", "function_call", "audio", "prediction", "web_search_options")
-    f.refuse("tool_choice", but=(None, "none", "auto"))
+    f.refuse("functions", "function_call", "audio", "prediction", "web_search_options")
     f.refuse("modalities", but=(None, ["text"]))
     f.refuse("reasoning_effort", "verbosity")
     logprobs = f.count("top_logprobs", 0, TOP_LOGPROBS)
@@ -70,10 +70,15 @@ def chat(llm: LLM, body: Any, model: str) -> Asked:
     longest = f.count("max_completion_tokens", default=f.count("max_tokens"))
     options["max_new_tokens"] = longest
     options["template"] = f.mapping("chat_template_kwargs")
+    options["tools"], options["tool_choice"] = f.objects("tools"), _tool_choice(f)
+    options["parallel_tool_calls"] = f.flag("parallel_tool_calls", default=True)
     messages = f.get("messages")
     if not isinstance(messages, list) or not messages:
         raise ApiError("messages is a list of one message or more", param="messages")
     conversation = [_message(m, n) for n, m in enumerate(messages)]
+    if any("tool_calls" in m for m in conversation):
+        as_text = llm.tokenizer.template(tools=bool(options["tools"])).arguments_are_text
+        conversation = [with_arguments(m, as_text=as_text) for m in conversation]
     return _asked(llm, f, model, [conversation], options, logprobs)
 
 
@@ -170,11 +175,32 @@ def _schema(f: Fields) -> Mapping[str, Any] | bool | None:
     )
 
 
+def _tool_choice(f: Fields) -> str | None:
+    """The tool that is asked for, or the word for which ones may be."""
+    asked = f.get("tool_choice")
+    if isinstance(asked, dict):
+        function = asked.get("function")
+        name = function.get("name") if isinstance(function, dict) else None
+        if asked.get("type") != "function" or not isinstance(name, str):
+            raise ApiError(
+                "tool_choice is a string, or an object of type 'function' with function.name",
+                param="tool_choice",
+            )
+        return name
+    return f.text("tool_choice", None)
+
+
 def _message(message: Any, n: int) -> dict[str, Any]:
-    """A message whose content is text."""
+    """A message whose content is text, and whose calls are such."""
     where = f"messages[{n}]"
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise ApiError(f"{where} is an object with a role", param=where)
+    if not calls_fit(message.get("tool_calls")):
+        raise ApiError(
+            f"{where}.tool_calls are objects with function.name and function.arguments, a JSON"
+            " object as a string",
+            param=where,
+        )
     content = message.get("content")
     if isinstance(content, list):
         kinds = [part.get("type") if isinstance(part, dict) else None for part in content]

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from rlx import knobs
 from rlx.base.frozen import frozen
 from rlx.llm.answer import Answer, Finish
+from rlx.llm.calls import Call
 from rlx.llm.model import LLM
 from rlx.llm.sampling import Drawn
 from rlx.llm.server.fields import ApiError
@@ -24,14 +25,15 @@ T = TypeVar("T")
 
 @frozen
 class Event:
-    """A token more of the answer with a number, the text that is known by it, and what ended the
-    answer, if that was the last. ``error`` is why no answer goes on."""
+    """A token more of the answer with a number, the text and the calls that are known by it, and
+    what ended the answer, if that was the last. ``error`` is why no answer goes on."""
 
     index: int
     text: str = ""
     drawn: Drawn | None = None
     finish: Finish | None = None
     error: BaseException | None = None
+    calls: tuple[Call, ...] = ()
 
 
 @frozen
@@ -223,7 +225,8 @@ class Worker:
                 new = new or [None]
             if new:
                 events = [Event(index, drawn=drawn) for drawn in new[:-1]]
-                events.append(Event(index, answer.take(), new[-1], answer.finish))
+                text, calls = answer.take(), answer.take_calls()
+                events.append(Event(index, text, new[-1], answer.finish, calls=calls))
                 told.setdefault(job.loop, []).extend((job, event) for event in events)
         for loop, pairs in told.items():
             _call_soon(loop, _deliver, pairs)

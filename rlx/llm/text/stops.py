@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rlx.llm.text.stream import Detokenizer
 
-__all__ = ["StopText"]
+__all__ = ["StopText", "overlap"]
 
 
 class StopText:
@@ -37,12 +37,12 @@ class StopText:
             at, _, self.hit = min(found)
             self._held = ""
             return text[:at]
-        kept = max((_overlap(text, s) for s in self._stops), default=0)
+        kept = max((overlap(text, s) for s in self._stops), default=0)
         self._held = text[len(text) - kept :]
         return text[: len(text) - kept]
 
 
-def _overlap(text: str, stop: str) -> int:
+def overlap(text: str, stop: str) -> int:
     """How many characters at the end of a text are the beginning of a string."""
     longest = min(len(text), len(stop) - 1)
     return next((n for n in range(longest, 0, -1) if text.endswith(stop[:n])), 0)

@@ -15,6 +15,7 @@ from contextvars import ContextVar
 from datetime import datetime
 from typing import Any
 
+from rlx.base.cached import cached_property
 from rlx.errors import GraphError, ModelError
 
 __all__ = ["ChatTemplate"]
@@ -72,6 +73,19 @@ class ChatTemplate:
                 f"the chat template fails on the conversation: {type(e).__name__}: {e}"
             ) from None
 
+    @cached_property
+    def arguments_are_text(self) -> bool:
+        """Whether calls in a conversation must have their arguments as text of JSON. Most templates
+        want an object."""
+        return not self._renders(_called({"x": 1})) and self._renders(_called('{"x": 1}'))
+
+    def _renders(self, messages: Sequence[Mapping[str, Any]]) -> bool:
+        try:
+            self.render(messages)
+        except GraphError:
+            return False
+        return True
+
     def spans(
         self, messages: Sequence[Mapping[str, Any]], **options: Any
     ) -> tuple[str, list[tuple[int, int]]]:
@@ -102,6 +116,17 @@ class ChatTemplate:
             except TemplateSyntaxError as e:
                 raise ModelError(f"the chat template, line {e.lineno}: {e.message}") from None
         return self._compiled
+
+
+def _called(arguments: Any) -> list[dict[str, Any]]:
+    """A conversation with a call."""
+    function = {"name": "f", "arguments": arguments}
+    call = {"id": "123456789", "type": "function", "function": function}
+    return [
+        {"role": "user", "content": "x"},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "content": "1", "tool_call_id": "123456789", "name": "f"},
+    ]
 
 
 def _messages(messages: Any) -> list[dict[str, Any]]:

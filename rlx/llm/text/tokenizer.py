@@ -138,9 +138,11 @@ class Tokenizer:
             raise FaultError(f"a token's id is 0 or more, found {min(numbers)}")
         return self.backend.decode(numbers, skip_special_tokens=skip_special)
 
-    def stream(self, *, skip_special: bool = True) -> Detokenizer:
-        """What gives the text of ids as they come."""
-        return _Stream(self, skip_special)
+    def stream(self, *, skip_special: bool = True, kept: Iterable[str] = ()) -> Detokenizer:
+        """What gives the text of ids as they come; special tokens that are skipped are all but
+        those whose texts are ``kept``."""
+        skipped = self.special_ids - {self.id_of(token) for token in kept} if skip_special else ()
+        return _Stream(self, frozenset(skipped))
 
     def token(self, n: int) -> str | None:
         """How the vocabulary spells a token; None if there is none."""
@@ -210,9 +212,9 @@ class Tokenizer:
 class _Stream(Detokenizer):
     """Skipped tokens are left out before they reach the window that is decoded."""
 
-    def __init__(self, tokenizer: Tokenizer, skip: bool) -> None:
+    def __init__(self, tokenizer: Tokenizer, skipped: frozenset[int]) -> None:
         super().__init__(lambda ids: tokenizer.decode(ids, skip_special=False))
-        self._skipped = tokenizer.special_ids if skip else frozenset[int]()
+        self._skipped = skipped
 
     def add(self, token: int) -> str:
         """The text that a token adds, which may be empty."""
