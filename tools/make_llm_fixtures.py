@@ -3,7 +3,8 @@ decoders of every family; and ``smollm2.npz``: what it makes of SmolLM2.
 
 It needs torch and transformers (``pip install torch==2.13.0 transformers accelerate gguf``):
 
-    python tools/make_llm_fixtures.py
+    python tools/make_llm_fixtures.py               # all
+    python tools/make_llm_fixtures.py gpt-oss       # those of a configuration anew
 """
 
 # pyright: reportMissingImports=false
@@ -30,19 +31,26 @@ COLUMNS = 61
 
 
 def main() -> None:
-    """All families, in f32."""
+    """All families, in f32, or those that are named."""
+    names = sys.argv[1:]
+    folder = ROOT / "test" / "llm" / "fixtures"
     arrays: dict[str, Any] = {}
     shapes: dict[str, Any] = {}
-    for name in CONFIGS:
-        with tempfile.TemporaryDirectory() as folder:
-            shapes[name], logits, greedy = judged(config(name), Path(folder), GREEDY)
+    if names:
+        shapes.update(json.loads((folder / "shapes.json").read_text(encoding="utf-8")))
+        arrays.update(np.load(folder / "logits.npz"))
+    for name in names or CONFIGS:
+        with tempfile.TemporaryDirectory() as made:
+            shapes[name], logits, greedy = judged(config(name), Path(made), GREEDY)
         arrays[f"{name}.logits"] = logits[KEPT]
         arrays[f"{name}.greedy"] = greedy
         print(name, len(shapes[name]["shapes"]), float(logits.std()))
-    folder = ROOT / "test" / "llm" / "fixtures"
+    arrays = {f"{n}.{k}": arrays[f"{n}.{k}"] for n in CONFIGS for k in ("logits", "greedy")}
+    shapes = {n: shapes[n] for n in CONFIGS}
     np.savez_compressed(folder / "logits.npz", **arrays)
     (folder / "shapes.json").write_text(json.dumps(shapes, indent=None) + "\n", encoding="utf-8")
-    np.savez_compressed(folder / "smollm2.npz", **smollm())
+    if not names:
+        np.savez_compressed(folder / "smollm2.npz", **smollm())
 
 
 def judged(whole: dict[str, Any], folder: Path, count: int) -> tuple[dict[str, Any], Any, Any]:

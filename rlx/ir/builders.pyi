@@ -2539,6 +2539,8 @@ class GraphOps:
         table: Value,
         sequence: Value,
         positions: Value,
+        sinks: Value | None = None,
+        *,
         num_heads: int,
         kv_heads: int,
         page_size: int,
@@ -2554,6 +2556,7 @@ class GraphOps:
         with a ``window`` of w the last w of them. A row whose position is negative has the result 0.
 
         Scores are ``scale * q . k``, then ``softcap * tanh(score / softcap)`` if softcap is not 0.
+        With ``sinks`` each head has one score more, whose value is 0: what a row need not attend to.
         Query head h reads key head ``h // (H / HK)``. All is computed in f32. The result of a row
         depends neither on the other rows nor on which pages its sequence has. A position without a
         page, or a page or sequence that there is not, is a FaultError; entries of the table beyond a
@@ -2565,6 +2568,7 @@ class GraphOps:
         table: i32 [S, P]: the pages of each sequence
         sequence: i32 [T]: the sequence of each row
         positions: i32 [T]: where a row stands in its sequence
+        sinks: f32 [H]: a score of each head that no key has
         num_heads: query heads H
         kv_heads: key and value heads HK; divides num_heads
         page_size: rows of a page
@@ -6333,6 +6337,8 @@ class ValueOps:
         table: Value,
         sequence: Value,
         positions: Value,
+        sinks: Value | None = None,
+        *,
         num_heads: int,
         kv_heads: int,
         page_size: int,
@@ -6348,6 +6354,7 @@ class ValueOps:
         with a ``window`` of w the last w of them. A row whose position is negative has the result 0.
 
         Scores are ``scale * q . k``, then ``softcap * tanh(score / softcap)`` if softcap is not 0.
+        With ``sinks`` each head has one score more, whose value is 0: what a row need not attend to.
         Query head h reads key head ``h // (H / HK)``. All is computed in f32. The result of a row
         depends neither on the other rows nor on which pages its sequence has. A position without a
         page, or a page or sequence that there is not, is a FaultError; entries of the table beyond a
@@ -6359,6 +6366,7 @@ class ValueOps:
         table: i32 [S, P]: the pages of each sequence
         sequence: i32 [T]: the sequence of each row
         positions: i32 [T]: where a row stands in its sequence
+        sinks: f32 [H]: a score of each head that no key has
         num_heads: query heads H
         kv_heads: key and value heads HK; divides num_heads
         page_size: rows of a page

@@ -291,13 +291,19 @@ class _Layers(FeedForward):
         y = q.paged_attention(
             keys, values, self.table, self.sequence, self.positions, num_heads=len(share.heads),
             kv_heads=len(share.kv_heads), page_size=self.cache.page_size, scale=c.attention_scale,
-            window=window, softcap=c.attention_softcap,
+            window=window, softcap=c.attention_softcap, sinks=self.sinks(name),
         )  # fmt: skip
         d = c.value_dim
         return self.linear(
             values_of(c, y, len(share.heads)), f"{name}.attn_output", (c.hidden, c.heads * d),
             columns=_times(share.heads, d), total=share.total,
         )  # fmt: skip
+
+    def sinks(self, name: str) -> Value | None:
+        """The scores that no key has, of the heads."""
+        if not self.config.family.sinks:
+            return None
+        return self.vector(f"{name}.attn_sinks.weight", self.config.heads, self.share.heads)
 
     def rows_of(self, i: int, x: Value) -> tuple[Value, Value, Value]:
         """Queries, keys and values of the rows, ``[rows, heads * head_dim]``."""

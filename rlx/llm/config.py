@@ -34,8 +34,8 @@ class ModelConfig:
     window have the rotary tables of ``local``, if there are such. ``turned`` says which layers have
     a rotary embedding. ``experts`` is 0 where no layer has any; else each row takes
     ``experts_used`` of so many, of ``expert_inner`` units, from ``groups_used`` of
-    ``expert_groups`` groups of them. ``plain_norm``: queries and keys have a norm without weights,
-    in the families that may have it.
+    ``expert_groups`` groups of them. ``unit_limit`` and ``unit_slope`` are those of clamped units.
+    ``plain_norm``: queries and keys have a norm without weights, in the families that may have it.
     """
 
     family: Family
@@ -66,6 +66,8 @@ class ModelConfig:
     expert_scale: float = 1.0
     expert_groups: int = 1
     groups_used: int = 1
+    unit_limit: float = 0.0
+    unit_slope: float = 0.0
     turned: tuple[bool, ...] = ()
     parallel: bool = False
     latent: Latent | None = None
@@ -95,6 +97,9 @@ class ModelConfig:
             "attention_factor": own.get("rope.scaling.attn_factor"),
             "mscale_all_dim": 10 * own.get("rope.scaling.yarn_log_multiplier", 0.0),
         }
+        if family.name == "gpt-oss":
+            # Its config.json says so, and GGUF has no key for it.
+            found["rope"]["truncate"] = False
         if family.multiplied and "logit_divisor" in found:
             found["logit_scale"] = found.pop("logit_divisor")
         if family.latent:
@@ -156,6 +161,9 @@ def _find_sizes(config: Mapping[str, Any], found: dict[str, Any]) -> None:
         found.setdefault("inner", 4 * found["hidden"])
 
 
+_UNIT_LIMIT, _UNIT_SLOPE = 7.0, 1.702
+"""Of clamped units, where files do not say."""
+
 _SIGMOID = 2
 """llama.cpp's number of that router."""
 
@@ -194,7 +202,8 @@ _HF = {
     "query_rank": "q_lora_rank", "rank": "kv_lora_rank", "plain_dim": "qk_nope_head_dim",
     "rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim",
     "rotary_dim": "rotary_dim", "plain_norm": "use_qk_norm",
-    "chunk": "attention_chunk_size", "floor": "floor_scale",
+    "chunk": "attention_chunk_size", "floor": "floor_scale", "unit_limit": "swiglu_limit",
+    "unit_slope": "swiglu_alpha",
 }  # fmt: skip
 """What a configuration has, by the names in files."""
 
@@ -248,7 +257,8 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
         found["experts"] if experts else 0, found.get("experts_used", 0),
         found.get("expert_inner", 0), bool(found.get("expert_norm", family.expert_norm)),
         float(found.get("expert_scale") or 1.0), found.get("expert_groups") or 1,
-        found.get("groups_used") or 1, _turned(family, found, windows),
+        found.get("groups_used") or 1, float(found.get("unit_limit", _UNIT_LIMIT)),
+        float(found.get("unit_slope", _UNIT_SLOPE)), _turned(family, found, windows),
         bool(found.get("parallel", family.parallel)), latent, bool(found.get("plain_norm", True)),
     )  # fmt: skip
 

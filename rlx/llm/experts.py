@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlx.ir.value import Value
 from rlx.llm.config import ModelConfig
 from rlx.llm.graph_weights import GraphWeights
@@ -62,10 +64,14 @@ class FeedForward(GraphWeights):
             self.grouped(each, f"{name}.ffn_{n}_exps", (c.expert_inner, c.hidden), 1, chosen)
             for n in ("gate", "up")
         )
-        y = self.activated(gate) * up
+        y = self.clamped(gate, up) if c.family.clamped else self.activated(gate) * up
         y = self.grouped(y, f"{name}.ffn_down_exps", (c.hidden, c.expert_inner), 2, chosen)
         y = y if c.family.expert_early else y * weighs
-        return self.share.total(y.reshape([rows, used, c.hidden]).sum(axes=1))
+        y = self.share.total(y.reshape([rows, used, c.hidden]).sum(axes=1))
+        if f"{name}.ffn_down_exps.bias" not in self.weights:
+            return y
+        bias = self.expert_bias(f"{name}.ffn_down_exps", range(c.hidden)).gather(chosen) * weighs
+        return y + bias.reshape([rows, used, c.hidden]).sum(axes=1)
 
     def route(self, name: str, x: Value) -> tuple[Value, Value]:
         """How much each expert of a row counts, and which ones these are: ``[rows, used]``."""
@@ -102,7 +108,26 @@ class FeedForward(GraphWeights):
         units = self.share.units(self.config.expert_inner)
         w, scheme = self.matrix(f"{name}.weight", whole, cut, units)
         w = w.dequantize_blocks(scheme) if scheme else w.cast(to=f32)
-        return x.grouped_matmul(w.transpose(0, 2, 1), chosen)
+        y = x.grouped_matmul(w.transpose(0, 2, 1), chosen)
+        if cut == 2 or f"{name}.bias" not in self.weights:
+            return y
+        return y + self.expert_bias(name, units).gather(chosen)
+
+    def expert_bias(self, name: str, part: range) -> Value:
+        """What is added behind the matrices of all experts, ``[experts, part]``."""
+        key = f"{name}.bias"
+        if key in self.used:
+            return self.used[key]
+        size = self.config.hidden if "_down_" in name else self.config.expert_inner
+        found = self.tensor(key, (self.config.experts, size)).dequantize()
+        return self.param(key, np.ascontiguousarray(found[:, part.start : part.stop]))
+
+    def clamped(self, gate: Value, up: Value) -> Value:
+        """Units of gpt-oss: ``gate * sigmoid(slope * gate) * (up + 1)``, with gate at most and up
+        within a limit."""
+        c = self.config
+        gate, up = gate.minimum(c.unit_limit), up.clip(-c.unit_limit, c.unit_limit)
+        return gate * (gate * c.unit_slope).sigmoid() * (up + 1.0)
 
     def activated(self, x: Value) -> Value:
         """The family's activation."""

@@ -36,13 +36,16 @@ class Family:
     ``together``: q, k and v of each group of heads lie together. ``transposed``: matrices are
     ``[in, out]`` in Hugging Face's files. ``embedding``: a factor of the embeddings, "root" for the
     root of their length; ``multiplied``: logits are multiplied by what GGUF files call their scale.
-    ``latent``: keys and values come from a latent vector (``rlx.llm.latent``).
+    ``latent``: keys and values come from a latent vector (``rlx.llm.latent``). ``sinks``: each head
+    has a score that no key has.
 
     **Experts.** ``experts``: layers may have some, and a layer whose file has a router has.
     ``router``: what makes scores of its logits; ``expert_norm``: the scores of the chosen are made
     to sum to 1, unless a configuration says otherwise. ``group_best``: the best so many of a
     group's scores are added to choose groups. ``expert_early``: rows are multiplied by their scores
-    before their experts, not after.
+    before their experts, not after. ``expert_turned``: in Hugging Face's files the matrices of all
+    experts are ``[in, out]``; ``expert_pairs``: gate and up of a unit lie side by side there.
+    ``clamped``: what gate and up make is clamped (``rlx.llm.experts``).
     """
 
     name: str
@@ -69,11 +72,15 @@ class Family:
     embedding: Literal["", "root"] = ""
     multiplied: bool = False
     latent: bool = False
+    sinks: bool = False
     experts: bool = False
     router: Literal["softmax", "sigmoid"] = "softmax"
     expert_norm: bool = True
     group_best: int = 2
     expert_early: bool = False
+    expert_turned: bool = False
+    expert_pairs: bool = False
+    clamped: bool = False
 
 
 _AFTER = (
@@ -99,7 +106,10 @@ _ROWS = (
     Family("hunyuan-moe", ("hunyuan-moe",), ("hunyuan_v1_moe",), qk_norm="head", qk_late=True,
            experts=True),
     Family("llama4", (), ("llama4_text",), qk_norm="plain", qk_late=True, adjacent="all",
-           unturned=4, experts=True, router="sigmoid", expert_norm=False, expert_early=True),
+           unturned=4, experts=True, router="sigmoid", expert_norm=False, expert_early=True,
+           expert_turned=True),
+    Family("gpt-oss", ("gpt-oss",), ("gpt_oss",), every=2, sinks=True, experts=True,
+           expert_turned=True, expert_pairs=True, clamped=True),
     Family("qwen2", ("qwen2",), ("qwen2",)),
     Family("qwen2-moe", ("qwen2moe",), ("qwen2_moe",), experts=True, expert_norm=False),
     Family("qwen3", ("qwen3",), ("qwen3",), qk_norm="head"),

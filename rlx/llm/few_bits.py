@@ -1,8 +1,9 @@
-"""Weights of few bits in a folder of Hugging Face's, as tensors: those of GPTQ, AWQ, MLX and
-compressed-tensors stay in blocks of few bits, and those in 8-bit floats become f32.
+"""Weights of few bits in a folder of Hugging Face's, as tensors: those of GPTQ, AWQ, MLX,
+compressed-tensors and MXFP4 stay in blocks of few bits, and those in 8-bit floats become f32.
 
 A module's arrays, such as ``q_proj.qweight``, ``q_proj.qzeros`` and ``q_proj.scales``, are one
-tensor, ``q_proj.weight``. config.json says what they mean.
+tensor, ``q_proj.weight``; MXFP4's, ``down_proj_blocks`` and ``down_proj_scales``, are
+``down_proj``. config.json says what they mean.
 """
 
 from __future__ import annotations
@@ -46,8 +47,9 @@ def joined(arrays: Mapping[str, Array], config: Mapping[str, Any]) -> dict[str, 
     suffixes, make = _METHODS[method]
     modules: dict[str, dict[str, Array]] = {}
     out: dict[str, Array | Tensor] = {}
+    joint, end = ("_", "") if method == "mxfp4" else (".", ".weight")
     for name, array in arrays.items():
-        module, _, part = name.rpartition(".")
+        module, _, part = name.rpartition(joint)
         if part in suffixes and (part != "weight" or _is_coded(module, arrays)):
             modules.setdefault(module, {})[part] = array
         elif part not in _ROWS:
@@ -56,7 +58,7 @@ def joined(arrays: Mapping[str, Array], config: Mapping[str, Any]) -> dict[str, 
         try:
             own = found.get(module)
             said = {**found, **own} if isinstance(own, Mapping) else found
-            out[f"{module}.weight"] = make(parts, said)
+            out[f"{module}{end}"] = make(parts, said)
         except RlxError as e:
             raise ModelError(f"{module} (quantised by {method}): {e.message}") from None
         except KeyError as e:
@@ -166,11 +168,27 @@ def _scaled(parts: Parts, said: Mapping[str, Any]) -> Tensor:
     return Tensor.of((wide if zero is None else wide - zero.astype(np.float32)) * scale)
 
 
+def _mxfp4(parts: Parts, said: Mapping[str, Any]) -> Tensor:
+    """Stacks of matrices in 4-bit floats, 32 to a scale: bytes have neighbours here, and numbers 16
+    apart in GGUF's blocks."""
+    blocks, scales = parts["blocks"], parts["scales"]
+    if blocks.ndim != 4 or blocks.shape[-1] != 16 or scales.shape != blocks.shape[:-1]:
+        raise ModelError(
+            f"its scales of shape {list(scales.shape)} do not fit its blocks {list(blocks.shape)}"
+        )
+    codes = np.stack([blocks & 15, blocks >> 4], -1).reshape(*scales.shape, 32)
+    halves = codes[..., :16] | codes[..., 16:] << 4
+    data = np.concatenate([scales[..., None], halves], -1)
+    experts, rows, groups = scales.shape
+    return Tensor("mxfp4", (experts, rows, groups * 32), data.reshape(experts, rows, -1))
+
+
 _METHODS: dict[str, tuple[tuple[str, ...], Callable[[Parts, Mapping[str, Any]], Tensor]]] = {
     "gptq": (_WORDS, _gptq),
     "awq": (_WORDS, _awq),
     "mlx": (("weight", "scales", "biases"), _mlx),
     "compressed-tensors": ((*_PACKED, *_FLOATS), _compressed),
     "fp8": (_FLOATS, _scaled),
+    "mxfp4": (("blocks", "scales"), _mxfp4),
 }
 """By the name in config.json: the arrays of a module, and what makes a tensor of them."""

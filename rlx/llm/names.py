@@ -32,6 +32,7 @@ _ATTENTION = {
     "attn_kv_a_mqa": "kv_a_proj_with_mqa",
     "attn_kv_a_norm": "kv_a_layernorm",
     "attn_kv_b": "kv_b_proj",
+    "attn_sinks": "sinks",
 }
 _NETWORK = {
     "ffn_gate": "gate_proj",
@@ -78,10 +79,15 @@ _CORRECTIONS = (
     "block_sparse_moe.e_score_correction_bias",
 )
 _STACKS = {
-    "feed_forward.experts.gate_up_proj": "ffn_gate_up_exps",
-    "feed_forward.experts.down_proj": "ffn_down_exps",
+    "feed_forward.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "feed_forward.experts.down_proj": "ffn_down_exps.weight",
+    "mlp.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "mlp.experts.gate_up_proj_bias": "ffn_gate_up_exps.bias",
+    "mlp.experts.down_proj": "ffn_down_exps.weight",
+    "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
+    "self_attn.sinks": "attn_sinks.weight",
 }
-"""The matrices of all experts, each [in, out]."""
+"""What has no "weight" or "bias" at its end, such as the matrices of all experts."""
 _LAYER_NAME = re.compile(r"(?:layers|h)\.(\d+)\.(.+?)(?:\.(weight|bias))?")
 _OWN_NORM = re.compile(r"self_attn\.([qk])_layernorm\.norms\.(\d+)")
 _EXPERT_NAME = re.compile(r"layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
@@ -101,7 +107,7 @@ def names_of_hf(name: str, family: Family) -> str | None:
         return None
     layer, what, kind = found.groups()
     if kind is None and what in _STACKS:
-        return f"blk.{layer}.{_STACKS[what]}.weight"
+        return f"blk.{layer}.{_STACKS[what]}"
     if kind is None:
         return f"blk.{layer}.exp_probs_b.bias" if what in _CORRECTIONS else None
     known = {**_LAYER, **dict(family.renamed)}

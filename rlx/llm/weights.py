@@ -120,7 +120,7 @@ def _as_here(name: str, array: Array, family: Family) -> Array:
     if family.shifted and name.endswith("norm.weight"):
         return array.astype(np.float32) + np.float32(1)
     if name.startswith("blk.") and array.ndim == (2 if family.transposed else 3):
-        turned = family.transposed or family.expert_early
+        turned = family.transposed or family.expert_turned
         return np.ascontiguousarray(array.swapaxes(-1, -2)) if turned else array
     return array
 
@@ -163,17 +163,34 @@ def _apart(found: Weights, config: ModelConfig, file: Literal["gguf", "hf"]) -> 
                 found.update(
                     (f"blk.{i}.attn_{n}.{kind}", p) for n, p in zip("qkv", parts, strict=True)
                 )
-        for end in ("", "_shexp", "_exps"):
-            gate, up, both = (f"blk.{i}.ffn_{n}{end}.weight" for n in ("gate", "up", "gate_up"))
-            whole = found.pop(both, None) if end == "_exps" else found.get(up)
-            dim = int(end == "_exps")
-            size = 0 if whole is None else whole.shape[dim] // 2
-            known = size == config.inner or bool(end)
-            if whole is not None and gate not in found and known:
-                found[gate], found[up] = (
-                    part_of(whole, dim, range(n * size, n * size + size)) for n in (0, 1)
-                )
+        for end in (".weight", "_shexp.weight", "_exps.weight", "_exps.bias"):
+            _part_gate(found, config, f"blk.{i}.ffn_", end)
     return found
+
+
+def _part_gate(found: Weights, config: ModelConfig, name: str, end: str) -> None:
+    """Gate and up from what is both, each unit's side by side or all gates first."""
+    gate, up, both = (f"{name}{n}{end}" for n in ("gate", "up", "gate_up"))
+    experts = end.startswith("_exps")
+    whole, dim = found.pop(both, None) if experts else found.get(up), int(experts)
+    size = 0 if whole is None else whole.shape[dim] // 2
+    if whole is None or gate in found or (end == ".weight" and size != config.inner):
+        return
+    if experts and config.family.expert_pairs:
+        found[gate], found[up] = (_every_other(whole, n) for n in (0, 1))
+    else:
+        found[gate], found[up] = (
+            part_of(whole, dim, range(n * size, n * size + size)) for n in (0, 1)
+        )
+
+
+def _every_other(tensor: Tensor, first: int) -> Tensor:
+    """Every other of what lies along the second dim."""
+    if tensor.scheme in PLAIN:
+        return Tensor.of(np.ascontiguousarray(tensor.numpy()[:, first::2]))
+    data = np.ascontiguousarray(tensor.data[:, first::2])
+    shape = (tensor.shape[0], tensor.shape[1] // 2, *tensor.shape[2:])
+    return Tensor(tensor.scheme, shape, data, tensor.byteorder)
 
 
 def _vector(tensor: Tensor) -> Tensor:

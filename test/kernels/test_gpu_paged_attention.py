@@ -69,6 +69,8 @@ def test_rows_of_several_sequences(api: str) -> None:
                 least = feeds["positions"][n::2].min()
                 pages[: max(0, least + 1 - window) // size] = -1
         feeds["positions"][-1] = -1
+        if window:
+            feeds["sinks"] = np.array([-1.0, 2.0], np.float32)
         g = graph_of(feeds, shape[1], shape[2], page_size=size, scale=0.3, **attrs)
         dispatch = compile_program(g, find_target(api))[1].compilation.dispatch
         assert dispatch.native == {"gpu_paged_attention: paged_attention": 1}

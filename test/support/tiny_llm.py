@@ -108,6 +108,15 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "use_qk_norm": True, "layer_types": ["chunked_attention", "full_attention"] * 1
         + ["chunked_attention"], "moe_layers": [1],
     },
+    "gpt-oss": {
+        "model_type": "gpt_oss", "num_local_experts": 6, "num_experts_per_tok": 2,
+        "intermediate_size": 64, "sliding_window": 9, "swiglu_limit": 1.5,
+        "attention_bias": True,
+        "rope_scaling": {
+            "rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
+            "truncate": False, "original_max_position_embeddings": 32,
+        },
+    },
     "gpt-j": {"model_type": "gptj", "num_key_value_heads": None, "head_dim": None, "rotary_dim": 4,
               "n_inner": 48},
     "solar-open": {"model_type": "solar_open", **_GROUPED, "n_group": 1, "topk_group": 1},

@@ -8,7 +8,8 @@ kernels.
             their peak; weights = exp(scores - peak) and their sum, in shared memory
             found = weights V: a thread a column, and a part of the keys; a tree
             fold the chunk into what was found before
-    "join", a block (row, head):    fold the chunks of several blocks in order; divide by the sum
+    "join", a block (row, head):    fold the chunks of several blocks in order, and the sink;
+                                    divide by the sum
 
 Chunks begin at multiples of CHUNK, and are folded in the same way in "parts" and in "join": the
 bits of a row depend neither on the other rows nor on its pages.
@@ -62,6 +63,7 @@ class GpuPagedConfig:
     scale: float = 0.0
     softcap: float = 0.0
     window: bool = False
+    sinks: bool = False
 
     @property
     def keys(self) -> int:
@@ -136,7 +138,7 @@ def launch(config: GpuPagedConfig, s: PagedSizes, site: int = 0) -> Launch:
 def emit(name: str, config: GpuPagedConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config. Buffers of the slots: table, sequence, positions, slots
     [rows, pages + 1], the error record; of the parts: q, keys, values, slots, parts
-    [rows, heads, splits, part_length]; of the join: slots, parts, out."""
+    [rows, heads, splits, part_length]; of the join: slots, parts, sinks if there are any, out."""
     k = Kernel(name, target)
     if config.stage == "slots":
         _slots(k, config.window)
@@ -430,9 +432,9 @@ class _Join:
 
     def __init__(self, k: Kernel, config: GpuPagedConfig) -> None:
         self.k, self.config = k, config
-        self.slots, self.parts, self.out = (
-            k.buffer(n, dt) for n, dt in (("slots", i32), ("parts", f32), ("out", f32))
-        )
+        self.slots, self.parts = k.buffer("slots", i32), k.buffer("parts", f32)
+        self.sinks = k.buffer("sinks", f32) if config.sinks else None
+        self.out = k.buffer("out", f32)
         self.size = _sizes(k, "join")
 
     def block(self, i: Reg, thread: Reg) -> None:
@@ -453,8 +455,11 @@ class _Join:
                 return [most, k.fma(total, fade, weights * grow), k.fma(sums, fade, new * grow)]
 
             start = [k.const(-math.inf, f32), k.const(0.0, f32), k.const(0.0, f32)]
-            _, total, sums = k.loop(first, stop, 1, fold, start)
-            inverse = k.select(row.real, 1.0 / total, 0.0)
-            k.store(sums * inverse, self.out, to + d)
+            peak, total, sums = k.loop(first, stop, 1, fold, start)
+            inverse = 1.0 / total
+            if self.sinks is not None:
+                _, fade, grow = folded(k, peak, k.load(self.sinks, i % s["heads"]))
+                inverse = fade / k.fma(total, fade, grow)
+            k.store(sums * k.select(row.real, inverse, 0.0), self.out, to + d)
 
         k.loop(thread, dim, self.config.threads, column)

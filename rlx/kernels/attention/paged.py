@@ -10,7 +10,7 @@ whatever the row; the second joins those of a row in order:
                 for each row: the weights of the scores, and their sum
                 for some keys of a page, few rows: add the weighted rows of V
                 fold the chunk into the run's result
-    task (row, head): fold the chunks in order; divide by the sum of the weights
+    task (row, head): fold the chunks in order, and the sink; divide by the sum of the weights
 
 A task has one chunk where rows are few, so that one long sequence uses every thread, and else all
 of them. Of a long sequence, which is in no cache, the task of the first key head has all of them,
@@ -65,13 +65,14 @@ _LINE = 64
 @frozen
 class PagedConfig:
     """``dtype`` is that of the cache; ``lanes`` divide the head dim. ``join`` asks for the second
-    kernel."""
+    kernel, of heads with ``sinks`` or without."""
 
     dtype: DType
     lanes: int
     softcap: bool = False
     window: bool = False
     join: bool = False
+    sinks: bool = False
 
 
 @frozen
@@ -175,7 +176,7 @@ def _lengths(lanes: int, dim: Count, rows: Count) -> dict[str, Count]:
 def emit(name: str, config: PagedConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config. Buffers of the first: q, keys, values, table, sequence, positions,
     sums [rows, heads, splits, dim], state [rows, heads, splits, 2], the error record; of the
-    second: positions, sums, state, out."""
+    second: positions, sums, state, sinks if there are any, out."""
     k = Kernel(name, target)
     if config.join:
         k.parallel(_Join(k, config).task)
@@ -474,6 +475,7 @@ class _Join:
         self.k, self.n = k, config.lanes
         self.positions = k.buffer("positions", i32)
         self.sums, self.state = k.buffer("sums", f32), k.buffer("state", f32)
+        self.sinks = k.buffer("sinks", f32) if config.sinks else None
         self.out = k.buffer("out", f32)
         self.size = {n: k.size(n) for n in _JOINS}
         self.window = k.size("window") if config.window else None
@@ -501,8 +503,12 @@ class _Join:
             return [most, k.fma(total, fade, k.load(self.state, (state + c) * 2 + 1) * grow)]
 
         start = [k.const(-math.inf, f32), k.const(0.0, f32)]
-        _, total = k.loop(first, stop, 1, fold, start)
-        inverse = k.select(at >= 0, 1.0 / total, k.const(0.0, f32))
+        peak, total = k.loop(first, stop, 1, fold, start)
+        inverse = 1.0 / total
+        if self.sinks is not None:
+            _, fade, grow = folded(k, peak, k.load(self.sinks, head))
+            inverse = fade / k.fma(total, fade, grow)
+        inverse = k.select(at >= 0, inverse, k.const(0.0, f32))
         to = row * s["out_row"] + head * s["dim"]
 
         def part(d: Reg) -> None:

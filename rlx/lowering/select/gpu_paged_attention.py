@@ -26,7 +26,7 @@ class GpuPagedSelector:
         node = region.nodes[0]
         assert isinstance(node, PagedAttention)
         target = lowering.target.kernels
-        q, keys, values, table, sequence, positions, out, error, sizes = operands_of(
+        q, keys, values, table, sequence, positions, out, sinks, error, sizes = operands_of(
             node, region, lowering
         )
         rows, pages = q.shape[0], table.shape[1]
@@ -47,8 +47,9 @@ class GpuPagedSelector:
                     dim=sizes.dim,
                     threads=min(threads, config.columns),
                     window=config.window,
+                    sinks=bool(sinks),
                 ),
-                [slots, parts, out],
+                [slots, parts, *sinks, out],
             ),
         )
         site, cost = lowering.site(node.fault), node.cost()

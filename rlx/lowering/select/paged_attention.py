@@ -35,6 +35,7 @@ class Operands(NamedTuple):
     sequence: View
     positions: View
     out: View
+    sinks: tuple[View, ...]
     error: View
     sizes: PagedSizes
 
@@ -54,7 +55,8 @@ def operands_of(node: PagedAttention, region: Region, lowering: Lowering) -> Ope
         node.window, node.softcap,
     )  # fmt: skip
     error = View.dense(lowering.error, i64, (2,))
-    return Operands(q, keys, values, table, sequence, positions, out, error, sizes)
+    sinks = () if node.sinks is None else (lowering.dense(region.leaves[node.sinks]),)
+    return Operands(q, keys, values, table, sequence, positions, out, sinks, error, sizes)
 
 
 class PagedSelector:
@@ -82,8 +84,8 @@ class PagedSelector:
         views = [*at[:6], sums, state, at.error]
         cost = node.cost()
         lowering.launch("paged_attention", config, views, launch, cost.flops, cost.bytes)
-        join = replace(config, join=True)
-        views = [at.positions, sums, state, at.out]
+        join = replace(config, join=True, sinks=bool(at.sinks))
+        views = [at.positions, sums, state, *at.sinks, at.out]
         lowering.launch("paged_attention", join, views, paged.launch(join, at.sizes))
 
 

@@ -11,13 +11,15 @@ import numpy as np
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, FaultError, GraphError, RlxError, ShapeError
 from rlx.ir.factors import Factor, Factors, Parts
-from rlx.ir.op import Array, Bad, Cost, Op, attr, bad, operand, sample
+from rlx.ir.op import Array, Bad, Cost, Op, attr, bad, operand, optional, sample
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.movement import listed
 from rlx.ops.nn.heads import static
 from rlx.ops.reduction.reduce import as_value
+from rlx.ops.rules import batch
+from rlx.ops.sugar import concat
 from rlx.types import Dim, TensorType, bf16, f16, f32, i32
 
 __all__ = ["PagedAttention"]
@@ -41,6 +43,7 @@ class PagedAttention(Op, name="mir.paged_attention"):
     with a ``window`` of w the last w of them. A row whose position is negative has the result 0.
 
     Scores are ``scale * q . k``, then ``softcap * tanh(score / softcap)`` if softcap is not 0.
+    With ``sinks`` each head has one score more, whose value is 0: what a row need not attend to.
     Query head h reads key head ``h // (H / HK)``. All is computed in f32. The result of a row
     depends neither on the other rows nor on which pages its sequence has. A position without a
     page, or a page or sequence that there is not, is a FaultError; entries of the table beyond a
@@ -53,6 +56,7 @@ class PagedAttention(Op, name="mir.paged_attention"):
     table: Value = operand("i32 [S, P]: the pages of each sequence")
     sequence: Value = operand("i32 [T]: the sequence of each row")
     positions: Value = operand("i32 [T]: where a row stands in its sequence")
+    sinks: Value | None = optional("f32 [H]: a score of each head that no key has")
     num_heads: int = attr(doc="query heads H")
     kv_heads: int = attr(doc="key and value heads HK; divides num_heads")
     page_size: int = attr(doc="rows of a page")
@@ -75,6 +79,8 @@ class PagedAttention(Op, name="mir.paged_attention"):
             num_heads=2, kv_heads=1, page_size=600, scale=1.0,
         ),
         sample("0x8xf32", *_PAGES, "0xi32", "0xi32", **_TWO),
+        sample("3x8xf32", *_PAGES, *_ROWS, "2xf32", data=_DATA, **{**_TWO, "window": 3}),
+        sample("3x6xf32", "12x3xf32", "12x3xf32", "2x2xi32", *_ROWS, "2xf32", data=_DATA, **_TWO),
     )  # fmt: skip
     bads = (
         _bad("3x8xf16", *_PAGES, *_ROWS, match="q must be f32", error=DTypeError),
@@ -96,6 +102,8 @@ class PagedAttention(Op, name="mir.paged_attention"):
         _bad("3x8xf32", *_PAGES, *_ROWS, match="page_size is 1 or more", page_size=0),
         _bad("3x8xf32", *_PAGES, *_ROWS, match="window is 0 or more", window=-1),
         _bad("3x8xf32", *_PAGES, *_ROWS, match="softcap must be 0 or a positive", softcap=-1.0),
+        _bad("3x8xf32", *_PAGES, *_ROWS, "3xf32", match=r"sinks must be f32 \[2\]",
+             error=ShapeError),
     )  # fmt: skip
 
     def infer(self) -> TensorType:
@@ -150,6 +158,10 @@ class PagedAttention(Op, name="mir.paged_attention"):
                 raise ShapeError(
                     f"paged_attention: {name} must be i32 {listed(want.shape)}, found {x.type}"
                 )
+        if self.sinks is not None and self.sinks.type != TensorType((self.num_heads,), f32):
+            raise ShapeError(
+                f"paged_attention: sinks must be f32 [{self.num_heads}], found {self.sinks.type}"
+            )
 
     @property
     def head_dim(self) -> int:
@@ -170,13 +182,13 @@ class PagedAttention(Op, name="mir.paged_attention"):
 
     def reference(
         self, q: Array, keys: Array, values: Array, table: Array, sequence: Array,
-        positions: Array,
+        positions: Array, sinks: Array | None,
     ) -> Array:  # fmt: skip
         out = np.zeros(q.shape, np.float32)
         for t, (s, p) in enumerate(zip(sequence.tolist(), positions.tolist(), strict=True)):
             if p >= 0:
                 slots = self._slots(s, p, table, len(keys))
-                out[t] = self._row(q[t], keys[slots], values[slots])
+                out[t] = self._row(q[t], keys[slots], values[slots], sinks)
         return out
 
     def _slots(self, s: int, p: int, table: Array, count: int) -> Array:
@@ -190,7 +202,7 @@ class PagedAttention(Op, name="mir.paged_attention"):
             raise FaultError(f"paged_attention: {_OUTSIDE}")
         return pages * size + seen % size
 
-    def _row(self, q: Array, keys: Array, values: Array) -> Array:
+    def _row(self, q: Array, keys: Array, values: Array, sinks: Array | None) -> Array:
         """The result of a row, in f64."""
         h, hk, d = self.num_heads, self.kv_heads, self.head_dim
         q, k, v = (
@@ -200,6 +212,10 @@ class PagedAttention(Op, name="mir.paged_attention"):
         scores = np.einsum("xgd,nxd->xgn", q, k) * self.scale
         if self.softcap:
             scores = self.softcap * np.tanh(scores / self.softcap)
+        if sinks is not None:
+            extra = sinks.astype(np.float64).reshape(hk, h // hk, 1)
+            scores = np.concatenate([scores, extra], -1)
+            v = np.concatenate([v, np.zeros((1, hk, d))])
         weights = np.exp(scores - scores.max(-1, keepdims=True))
         found = np.einsum("xgn,nxd->xgd", weights / weights.sum(-1, keepdims=True), v)
         return found.reshape(h * d).astype(np.float32)
@@ -240,7 +256,11 @@ class PagedAttention(Op, name="mir.paged_attention"):
         if self.softcap:
             scores = (scores * (1.0 / self.softcap)).tanh() * self.softcap
         shown = seen.reshape((t, 1, 1, span)).expand(scores.shape)
-        weights = shown.where(scores, -math.inf).softmax(axis=-1)
+        scores = shown.where(scores, -math.inf)
+        if self.sinks is not None:
+            sinks = self.sinks.reshape((1, hk, h // hk, 1)).expand((t, hk, h // hk, 1))
+            scores = concat([scores, sinks], 3)
+        weights = scores.softmax(axis=-1)[:, :, :, :span]
         out = (weights @ v.transpose((0, 2, 1, 3))).reshape(self.q.shape)
         known = (self.positions >= 0).reshape((t, 1)).expand(out.shape)
         return known.where(out, 0.0)
@@ -249,7 +269,8 @@ class PagedAttention(Op, name="mir.paged_attention"):
         q, cache = ["t", ("h", "g", "d")], [None, ("h", "d")]
         heads, kv = self.num_heads, self.kv_heads
         sizes: dict[Factor, Dim] = {"h": kv, "g": heads // kv, "d": self.q.shape[1] // heads}
-        given = [q, cache, cache, [None, None], ["t"], ["t"]]
+        sinks = None if self.sinks is None else [("h", "g")]
+        given = [q, cache, cache, [None, None], ["t"], ["t"], sinks]
         # A sum over d, so that it counts as a product.
         return Factors(self, given, [q], sums="d", whole="d", sizes=sizes)
 
@@ -258,8 +279,14 @@ class PagedAttention(Op, name="mir.paged_attention"):
         heads = kv * static(parts.length("g"))
         return self.with_operands(operands, num_heads=heads, kv_heads=kv).results
 
-    def batch(self, operands: Sequence[Value], batched: Sequence[bool]) -> Value:
-        """The new axis is folded into the rows, whose caches and tables lie one after another."""
+    def batch(self, operands: Sequence[Value | None], batched: Sequence[bool]) -> Value:
+        """The new axis is folded into the rows, whose caches and tables lie one after another; not
+        where each element has sinks of its own."""
+        sinks = operands[-1]
+        if batched[-1]:
+            return self._batch_by_formula(operands, batched)
+        operands = [v for v in operands[:-1] if v is not None]
+        batched = batched[:-1]
         count = next(v.shape[0] for v, b in zip(operands, batched, strict=True) if b)
         own = (self.q, self.keys, self.values, self.table, self.sequence, self.positions)
         whole = [
@@ -279,7 +306,16 @@ class PagedAttention(Op, name="mir.paged_attention"):
             v.reshape((count * like.shape[0], *like.shape[1:]))
             for v, like in zip(whole, own, strict=True)
         ]
-        return self.with_operands(flat).out.reshape((count, *self.q.shape))
+        return self.with_operands([*flat, sinks]).out.reshape((count, *self.q.shape))
+
+    def _batch_by_formula(self, operands: Sequence[Value | None], batched: Sequence[bool]) -> Value:
+        pairs = list(zip(self.present, operands, batched, strict=True))
+        # One element of what has the axis is stood for by a value that nothing gives.
+        leaves = [Value(own.type) if has else own for own, _, has in pairs]
+        given = {
+            leaf: (v, has) for leaf, (_, v, has) in zip(leaves, pairs, strict=True) if v is not None
+        }
+        return batch([self.with_operands(leaves).expand()], given)[0][0]
 
 
 def _count(d: Dim) -> Value | int:
