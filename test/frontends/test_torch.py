@@ -158,6 +158,14 @@ FUNCTIONS: list[tuple[Any, ...]] = [
     (lambda x: torch.fft.irfft2(torch.fft.rfft2(x, norm="ortho") * 2, s=(4, 6)), (2, 4, 6)),
     (lambda x: torch.fft.fft(x, dim=0).imag, (4, 6)),
     (lambda x: F.dropout(x, 0.5, training=False), (4,)),
+    (lambda x: x.as_strided((5, 3), (1, 2), 2), (4, 6)),
+    (lambda x: (2 * x).t()[1:].as_strided((2, 3), (6, 2)), (4, 6)),
+    *[(lambda x, u, k=k, o=o, f=f: f(x, k, o, _random_samples=u.sigmoid(), return_indices=True), s, u)
+      for f, k, o, s, u in [
+        (F.fractional_max_pool2d, (2, 3), (4, 3), (2, 3, 9, 13), (2, 3, 2)),
+        (F.fractional_max_pool2d, 3, (1, 5), (3, 9, 13), (1, 3, 2)),
+        (F.fractional_max_pool3d, (2, 3, 2), (4, 3, 3), (2, 2, 9, 13, 7), (2, 2, 3))]],
+    (lambda x: torch.as_strided_scatter(x[1:], x[:2, :2], (2, 2), (7, 2), 6), (4, 6)),
 ]  # fmt: skip
 
 
@@ -167,6 +175,14 @@ def test_functions_are_those_of_torch(case: tuple[Any, ...]) -> None:
     torch.manual_seed(0)
     function, *shapes = case
     rlx.from_torch(Function(function), *[torch.randn(s) for s in shapes])
+
+
+def test_a_number_in_a_tensor_that_no_input_decides_is_a_size() -> None:
+    def halves(x: Any) -> Any:
+        rows, columns = torch.tensor([[2, 3]])[0].tolist()
+        return x.reshape(rows, columns), torch.ones(rows * columns)
+
+    rlx.from_torch(Function(halves), torch.arange(6.0))
 
 
 def test_what_is_only_asserted_of_elements_is_no_part_of_a_graph() -> None:
@@ -217,6 +233,10 @@ REFUSED: list[tuple[type[RlxError], str, Any]] = [
         Function(lambda x: torch.zeros(x.sum().long().item())), torch.ones(2))),
     (UnsupportedError, "its result is stored as torch.sparse_coo|element type", lambda: rlx.from_torch(
         Function(lambda x: x.to(torch.float8_e4m3fnuz)), torch.ones(2))),
+    (UnsupportedError, "part of a memory of which the graph has not the rest.*clone", lambda: rlx.from_torch(
+        Function(lambda x: x.as_strided((2, 2), (3, 1))), torch.ones(4, 6)[1:])),
+    (UnsupportedError, "reads the elements of a memory as others.*clone", lambda: rlx.from_torch(
+        Function(lambda x: x.view(torch.int32).as_strided((2, 2), (3, 1))), torch.ones(4, 6))),
     (UnsupportedError, "draws random numbers.*eval", lambda: rlx.from_torch(
         torch.nn.Dropout(), torch.ones(2))),
     (UnsupportedError, "number that is no integer from symbolic dims", sizes(lambda x: x / x.shape[0] ** 0.5)),

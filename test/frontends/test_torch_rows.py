@@ -12,6 +12,7 @@ import scipy.special
 
 import rlx
 from rlx.errors import UnsupportedError
+from rlx.frontends.torch.memory import Memory
 from rlx.frontends.torch.node import Node
 from rlx.frontends.torch.rows import FAMILIES, ROWS
 from rlx.types import TensorType, dtype
@@ -95,6 +96,9 @@ CASES: list[Case] = [
     ("scatter_reduce.two", (X, 0, np.zeros((3, 4), np.int64), Y, "mean"), lambda x, d, i, y, _: (
         np.vstack([(x[0] + y.sum(0)) / 4, x[1:]]))),
     ("view.dtype", (X, "i32"), lambda x, _: x.view(np.int32)),
+    ("fractional_max_pool2d", (X[None, None], [2, 2], [2, 2], np.full((1, 1, 2), 0.7, np.float32)),
+        lambda x, *_: np.stack([[x[..., i : i + 2, j : j + 2].max() for j in (0, 2)]
+                                for i in (0, 1)])[None, None]),
     ("adaptive_avg_pool1d", (X, [3]), lambda x, s: np.stack(
         [x[:, :2].mean(1), x[:, 1:3].mean(1), x[:, 2:].mean(1)], 1)),
 ]  # fmt: skip
@@ -171,8 +175,61 @@ def test_digits_of_what_is_small(name: str, dt: str) -> None:
         np.testing.assert_allclose(a[kept].astype(np.float64), expected[kept], bound, 0)
 
 
+STRIDED = [
+    ((3, 4), (2, 1), 0), ((5, 3), (1, 1), 2), ((3, 2, 2), (8, 4, 2), 1), ((2, 3), (1, 8), 0),
+    ((2, 5, 3), (6, 0, 1), 0), ((4,), (7,), 0), ((), (), 5), ((1, 3), (100, 2), None),
+    ((0, 2), (3, 1), 0), ((2, 2), (5, 3), None),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("symbolic", [False, True])
+@pytest.mark.parametrize(("size", "stride", "offset"), STRIDED)
+def test_elements_by_strides(
+    size: tuple[int, ...], stride: tuple[int, ...], offset: int | None, symbolic: bool
+) -> None:
+    """Of a memory in which the operand begins at the third element; and written there."""
+    line = RNG.standard_normal(24).astype(np.float32)
+    begin = 2 if offset is None else offset
+    expected = line.copy()
+    steps = [4 * s for s in stride]
+    view = np.lib.stride_tricks.as_strided(expected[begin:], size, steps)
+    read = view.copy()
+    src = np.zeros(size, np.float32)
+    view[...] = src
+    g = rlx.Graph()
+    memory = g.input("x", ["n" if symbolic else 24])
+    part = memory.narrow(0, 2, 20).reshape([5, 4]).transpose([1, 0])
+    lies = Memory(memory, (1, 4), 2)
+    at = Node("as_strided", [TensorType(size, dtype("f32"))], lambda: dtype("f32"), lambda: lies)
+    into = Node("as_strided_scatter", [part.type], lambda: dtype("f32"), lambda: lies)
+    g.set_outputs([
+        ROWS["as_strided"](at, part, size, stride, offset),
+        ROWS["as_strided_scatter"](into, part, g.constant(src), size, stride, offset),
+    ])  # fmt: skip
+    found = rlx.interpret(g, {"x": line})
+    np.testing.assert_array_equal(found[0], read)
+    np.testing.assert_array_equal(found[1], expected[2:22].reshape(5, 4).T)
+
+
 def test_no_op_has_two_rows() -> None:
     assert sum(len(family.ROWS) for family in FAMILIES) == len(ROWS)
+
+
+def test_a_batch_norm_that_writes_its_statistics_is_refused() -> None:
+    g = rlx.Graph()
+    x, mean = g.input("x", [2, 3]), g.input("mean", [3])
+    n = Node("native_batch_norm", [x.type], lambda: dtype("f32"))
+    row = ROWS["native_batch_norm"]
+    with pytest.raises(UnsupportedError, match=r"writes its running statistics.*eval"):
+        row(n, x, None, None, mean, mean, True, 0.1, 1e-5)
+    g.set_outputs([
+        row(n, x, None, None, None, None, True, 0.1, 1e-5)[0],
+        row(n, x, None, None, mean, mean, False, 0.1, 1e-5)[0],
+    ])  # fmt: skip
+    by_batch, by_given = rlx.interpret(g, {"x": X[:2, :3], "mean": np.ones(3, np.float32)})
+    spread = (X[:2, :3] - X[:2, :3].mean(0)) / np.sqrt(X[:2, :3].var(0) + 1e-5)
+    np.testing.assert_allclose(by_batch, spread, rtol=1e-4)
+    np.testing.assert_allclose(by_given, (X[:2, :3] - 1) / np.sqrt(1 + 1e-5), rtol=1e-5)
 
 
 def test_a_form_without_counterpart_is_refused() -> None:

@@ -28,6 +28,9 @@ Array = np.ndarray[Any, Any]
 WITHIN = 1e-4
 """The largest error, of the largest element, that a graph may have against the module."""
 
+LITERAL = 64
+"""The most elements of a tensor in forward's code that is a literal here."""
+
 
 def import_program(program: Any, names: Mapping[tuple[int, int], str]) -> Graph:
     """The graph of a program of core ATen ops; ``names`` are those of dims, by input and axis."""
@@ -82,7 +85,7 @@ class _Import:
     def _leaf(self, node: Any) -> Any:
         spec: Any = self._specs[node.name]
         if spec.kind.name in ("PARAMETER", "BUFFER", "CONSTANT_TENSOR"):
-            return self._weight(spec.target)
+            return self._weight(spec.target, spec.kind.name == "CONSTANT_TENSOR")
         value = node.meta.get("val")
         if not isinstance(value, torch.Tensor) or spec.kind.name == "TOKEN":
             return value
@@ -90,11 +93,12 @@ class _Import:
         t = type_of(value, self.sizes, what)
         return self.graph.input(node.name, t.shape, t.dtype)
 
-    def _weight(self, name: str) -> Value:
-        """A param in the memory of torch's tensor; of weights that are tied, one for all."""
+    def _weight(self, name: str, written_out: bool) -> Value:
+        """A param in the memory of torch's tensor; of weights that are tied, one for all. A small
+        tensor that forward writes out is a literal."""
         state, constants = self.program.state_dict, self.program.constants
         t = state[name] if name in state else constants[name]
-        if not t.dim() or not t.numel():
+        if not t.dim() or not t.numel() or (written_out and t.numel() <= LITERAL):
             dtype_of(t.dtype, f"the constant {name!r}")
             return constant(array_of(t))
         key = (t.data_ptr(), t.dtype, tuple(t.shape), tuple(t.stride()))

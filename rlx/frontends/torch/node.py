@@ -9,6 +9,7 @@ import numpy as np
 
 from rlx.errors import UnsupportedError
 from rlx.frontends.common.values import constant, size_value
+from rlx.frontends.torch.memory import Memory
 from rlx.ir.value import Value
 from rlx.types import Dim, DType, Shape, SymDim, TensorType
 
@@ -28,9 +29,13 @@ class Node:
     """A node of an op, with the types that torch says of its results."""
 
     def __init__(
-        self, name: str, types: Sequence[TensorType | None], promoted: Callable[[], DType]
+        self,
+        name: str,
+        types: Sequence[TensorType | None],
+        promoted: Callable[[], DType],
+        memory: Callable[[], Memory] | None = None,
     ) -> None:
-        self.name, self.types, self._promoted = name, types, promoted
+        self.name, self.types, self._promoted, self._memory = name, types, promoted, memory
 
     @property
     def packet(self) -> str:
@@ -58,6 +63,12 @@ class Node:
     def promoted(self) -> DType:
         """The element type in which torch computes on the operands."""
         return self._promoted()
+
+    @property
+    def memory(self) -> Memory:
+        """Where the first operand lies."""
+        assert self._memory is not None, "a node of a program knows it"
+        return self._memory()
 
     def cast(self, x: Operand, to: DType | None = None) -> Value:
         """An operand as a value, of the element type of the result unless ``to`` says another."""

@@ -10,7 +10,7 @@ they are views of, laid out as torch would.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import numpy as np
 from rlx.base.dims import Dim, SymDim, bind_dim
 from rlx.base.frozen import frozen
 from rlx.frontends.torch.library import torch
+from rlx.frontends.torch.memory import order_of, storage_of, views_of
 from rlx.frontends.torch.sizes import Sizes
 from rlx.frontends.torch.tensors import tensor_of
 from rlx.frontends.torch.walk import Walk
@@ -97,7 +98,7 @@ class Outputs:
         self._inputs = {n: i for i, n in enumerate(n for n in nodes if n.op == "placeholder")}
         returned = next(n for n in nodes if n.op == "output").args[0]
         pairs = list(zip(returned, values, strict=True))
-        found = Counter(_storage(n) for n, v in pairs if isinstance(v, Value))
+        found = Counter(storage_of(n) for n, v in pairs if isinstance(v, Value))
         self._shared = {s for s, n in found.items() if n > 1} if shared else set[Any]()
         self._plan = [self._made(n, v, shared) if isinstance(v, Value) else v for n, v in pairs]
 
@@ -116,11 +117,11 @@ class Outputs:
     def _made(self, node: Any, value: Value, shared: bool) -> _Made:
         if node in self._inputs:
             return _Made(True, self._inputs[node])
-        views = [*_views(node)] if shared else []
+        views = [*views_of(node)] if shared else []
         if views and not isinstance(views[-1][1].meta["val"], torch.Tensor):
             views.pop()  # an op of several results, of which each has a memory of its own
         base = views[-1][1] if views else node
-        if base in self._inputs or _storage(node) in self._shared:
+        if base in self._inputs or storage_of(node) in self._shared:
             steps = tuple(self._step(n, source) for n, source in reversed(views))
             if base in self._inputs:
                 return _Made(True, self._inputs[base], steps)
@@ -134,10 +135,9 @@ class Outputs:
     def _base(self, node: Any) -> int:
         """The number of the result that has the memory which a node makes."""
         if node not in self._bases:
-            strides = node.meta["val"].stride()
-            hints = [s.node.hint if isinstance(s, torch.SymInt) else s for s in strides]
-            order = tuple(sorted(range(len(hints)), key=lambda i: -hints[i]))
-            layout = _Layout(order, tuple(map(self._sizes.dim, strides)))
+            t = node.meta["val"]
+            order = order_of(t)
+            layout = _Layout(order, tuple(map(self._sizes.dim, t.stride())))
             value = self._walk.value(node)
             self._bases[node] = self._result(value.transpose(order), layout)
         return self._bases[node]
@@ -146,21 +146,3 @@ class Outputs:
         self.results.append(value)
         self._layouts.append(layout)
         return len(self.results) - 1
-
-
-def _storage(node: Any) -> int | None:
-    """What tells the memory of a node's tensors from others; None if it has none."""
-    val: Any = node.meta.get("val")
-    first: Any = val[0] if isinstance(val, list | tuple) and val else val
-    return first.untyped_storage()._cdata if isinstance(first, torch.Tensor) else None
-
-
-def _views(node: Any) -> Iterator[tuple[Any, Any]]:
-    """A node and what it is a view of, then the same of that, up to what makes the memory."""
-    while True:
-        memory = _storage(node)
-        source = next((n for n in node.all_input_nodes if _storage(n) == memory), None)
-        if source is None:
-            return
-        yield node, source
-        node = source

@@ -17,16 +17,22 @@ class Sizes:
 
     def __init__(self, ranges: Mapping[Any, Any]) -> None:
         self._ranges = {str(k): v for k, v in ranges.items()}
-        self._symbols: dict[str, SymDim] = {}
+        self._symbols: dict[str, Dim] = {}
 
     def declare(self, size: Any, name: str) -> None:
         """Give the symbol that a size is, if it is nothing else, a name of ours."""
         expr = _expression(size)
         if expr is not None and expr.is_Symbol and str(expr) not in self._symbols:
-            taken = {str(s.lone) for s in self._symbols.values()}
+            taken = {str(s.lone) for s in self._symbols.values() if isinstance(s, SymDim)}
             while name in taken:
                 name += "_"
             self._symbols[str(expr)] = SymDim.symbol(name, *self._range(str(expr)))
+
+    def settle(self, size: Any, number: int) -> None:
+        """Say what a symbol is that stands for a number which torch did not know."""
+        expr = _expression(size)
+        if expr is not None and expr.is_Symbol:
+            self._symbols[str(expr)] = number
 
     def _range(self, symbol: str) -> tuple[int, int | None]:
         """The least and the most of a symbol. torch takes a size for 2 or more where nothing is

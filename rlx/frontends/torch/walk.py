@@ -13,10 +13,14 @@ from rlx.frontends.common.missing import MissingOps
 from rlx.frontends.common.values import constant
 from rlx.frontends.torch.calls import call, name_of, row_of
 from rlx.frontends.torch.library import torch
+from rlx.frontends.torch.memory import memory_of
 from rlx.frontends.torch.node import Node
 from rlx.frontends.torch.sizes import Sizes
 from rlx.frontends.torch.tensors import array_of, dtype_of
+from rlx.ir.graph import topological
+from rlx.ir.interpreter import evaluate
 from rlx.ir.location import Location, NamedLocation, located
+from rlx.ir.replay import replay
 from rlx.ir.value import Value
 from rlx.types import Dim, DType, SymDim, TensorType
 
@@ -35,6 +39,8 @@ INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
 
 ORDERED = "with_effects"
 """The op that orders another one that has an effect."""
+ELEMENT = "_local_scalar_dense"
+"""The op that reads a number from a tensor."""
 HANDLED = INLINED | {ORDERED}
 
 
@@ -135,14 +141,29 @@ class Walk:
         val = node.meta.get("val")
         if isinstance(val, torch.SymBool | bool):
             return None  # what torch has decided, or asserts; a size that asks it says so itself
+        if isinstance(val, torch.SymInt) and name == ELEMENT:
+            return self._element(args[0], val)
         if isinstance(val, torch.SymInt | int | float):
             return val if isinstance(val, float) else self._sizes.dim(val)
         row = row_of(node.target)
         if row is None:
             return self._scalar(node.target, args, kwargs)
-        n = Node(name, self._types(val), lambda: self._promoted(node))
+        n = Node(
+            name, self._types(val), lambda: self._promoted(node),
+            lambda: memory_of(node.args[0], self.value, self._sizes),
+        )  # fmt: skip
         found = call(row, n, node.target, args, kwargs)
         return self._checked(n, found)
+
+    def _element(self, x: Value, said: Any) -> Dim:
+        """The number in a tensor where no input decides it, which torch does not know."""
+        ops = topological([x])
+        read = [x, *(v for op in ops for v in op.present)]
+        if all(v.op is not None and v.type.is_static for v in read):
+            found: dict[Value, Any] = {}
+            replay(ops, found, evaluate)
+            self._sizes.settle(said, int(found[x]))
+        return self._sizes.dim(said)
 
     def _ordered(self, args: Sequence[Any]) -> Sequence[Any]:
         """An op with an effect, behind a token that orders it: an assertion, or nothing here."""

@@ -18,14 +18,15 @@ from rlx.frontends.torch.rows import (
     reduction,
     special,
     spectral,
+    strided,
     window,
 )
 
 __all__ = ["FAMILIES", "ROWS"]
 
 FAMILIES = (
-    elementwise, reduction, contraction, normalization, attention, loss, movement, indexing, window,
-    image, linalg, spectral, special, random, gradient,
+    elementwise, reduction, contraction, normalization, attention, loss, movement, strided,
+    indexing, window, image, linalg, spectral, special, random, gradient,
 )  # fmt: skip
 
 ROWS: Rows = {name: row for family in FAMILIES for name, row in family.ROWS.items()}

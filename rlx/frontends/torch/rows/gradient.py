@@ -58,6 +58,17 @@ def adaptive_max_pool(rank: int) -> Row:
     return lambda n, g, x, indices: _to_places(g, x, indices, rank)
 
 
+def fractional_max_pool(rank: int) -> Row:
+    """Likewise, of windows whose places were drawn."""
+
+    def row(
+        n: Node, g: Value, x: Value, kernel_size: Ints, output_size: Ints, indices: Value
+    ) -> Value:
+        return _to_places(g, x, indices, rank)
+
+    return row
+
+
 def _to_places(g: Value, x: Value, indices: Value, rank: int) -> Value:
     """Gradients added up at places in the planes of a tensor."""
     lead = x.shape[: x.rank - rank]
@@ -225,6 +236,7 @@ ROWS: Rows = {
     **{f"{name}_backward": padded(row) for name, row in movement.ROWS.items()
        if name.startswith(("reflection_pad", "replication_pad"))},
     **{f"adaptive_max_pool{d}d_backward": adaptive_max_pool(d) for d in (2, 3)},
+    **{f"fractional_max_pool{d}d_backward": fractional_max_pool(d) for d in (2, 3)},
     "tanh_backward": by_formula(lambda g, y: g * (1.0 - y * y)),
     "sigmoid_backward": by_formula(lambda g, y: g * y * (1.0 - y)),
     "_softmax_backward_data": softmax, "_log_softmax_backward_data": log_softmax,

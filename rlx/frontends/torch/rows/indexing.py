@@ -262,7 +262,7 @@ def diagonal_scatter(
     row, column = (Iota(moved.shape[-2:], a, i64).out for a in (0, 1))
     on = (column - row).eq(offset)
     low = -min(offset, 0)
-    at = (row - low).maximum(0).minimum(constant(0, i64) + (src.shape[-1] - 1))
+    at = (row - low).maximum(0).minimum(n.cast(src.shape[-1] - 1, i64))
     wide = Gather.build(n.cast(src), at, src.rank - 1)
     order = [*rest, *axes]
     return Where.build(on, wide, moved).transpose([order.index(a) for a in range(x.rank)])

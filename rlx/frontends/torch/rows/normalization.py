@@ -139,11 +139,28 @@ def batch_norm_functional(
     return y, mean, (spread + eps).rsqrt(), new_mean, running_var * (1 - momentum) + unbiased
 
 
+def native_batch_norm(
+    n: Node, x: Value, weight: Value | None, bias: Value | None, running_mean: Value | None,
+    running_var: Value | None, training: bool, momentum: float, eps: float,
+) -> tuple[Value, Value, Value]:  # fmt: skip
+    """As torch's kernel has it, whose schema does not say that it writes."""
+    if running_mean is None or running_var is None:
+        return batch_norm_of_batch(n, x, weight, bias, training, momentum, eps)
+    if training:
+        n.refuse(
+            "it writes its running statistics where these lie, and a graph has no state; call"
+            " .eval() on the module, or import it by from_torch or torch.compile, which make them"
+            " results"
+        )
+    return batch_norm_inference(n, x, weight, bias, running_mean, running_var, momentum, eps)
+
+
 ROWS: Rows = {
     "layer_norm": layer_norm, "native_layer_norm": layer_norm_with_moments, "rms_norm": rms_norm,
     "_fused_rms_norm": rms_norm_with_moment, "group_norm": group_norm,
     "native_group_norm": group_norm_with_moments, "instance_norm": instance_norm,
-    "batch_norm": batch_norm, "_native_batch_norm_legit_no_training": batch_norm_inference,
+    "batch_norm": batch_norm, "native_batch_norm": native_batch_norm,
+    "_native_batch_norm_legit_no_training": batch_norm_inference,
     "_native_batch_norm_legit.no_stats": batch_norm_of_batch,
     "_native_batch_norm_legit_functional": batch_norm_functional,
 }  # fmt: skip

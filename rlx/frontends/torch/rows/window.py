@@ -19,7 +19,9 @@ from rlx.ops.conv.pool import MeanPool
 from rlx.ops.conv.window import Padding
 from rlx.ops.indexing.along import take_along_axis
 from rlx.ops.indexing.gather import Gather
+from rlx.ops.movement.constant import Iota
 from rlx.ops.sugar import concat
+from rlx.types import Dim, i64
 
 __all__ = ["ROWS", "each"]
 
@@ -199,6 +201,41 @@ def adaptive_max_pool(rank: int) -> Row:
     return row
 
 
+def fractional_max_pool(rank: int) -> Row:
+    """The greatest elements of windows of one size, and their places in the plane; where the
+    windows lie along an axis follows from a number that was drawn for it in each plane."""
+
+    def row(
+        n: Node, x: Value, kernel_size: Ints, output_size: Ints, random_samples: Value
+    ) -> tuple[Value, Value]:
+        counts = [static(n, d, "its result's size") for d in n.shape[-rank:]]
+        drawn = random_samples.flip([2]) if rank == 2 else random_samples  # of 2D, columns first
+        planes = drawn.shape[:2]
+        windows = list(zip(x.shape[-rank:], counts, each(kernel_size, rank), strict=True))
+        at: Value = constant(0, i64).expand([*planes, 1, 1])
+        for axis, (size, count, taps) in enumerate(windows):
+            begin = _drawn(n, drawn.narrow(2, axis, 1), size, count, taps)
+            along = begin.reshape([*planes, 1, count, 1, 1]) + Iota((taps,), 0, i64).out
+            at = at.unsqueeze(3).unsqueeze(-1) * n.cast(size, i64) + along
+            at = at.reshape([*planes, at.shape[2] * count, at.shape[4] * taps])
+        flat = x.reshape([*planes, -1])
+        taken = take_along_axis(flat, at.reshape([*planes, -1]), 2).reshape(at.shape)
+        values, which = taken.reduce_max([3]), taken.argmax(3).unsqueeze(-1)
+        places = take_along_axis(at, which, 3)
+        return values.reshape(n.shape), places.reshape(n.shape)
+
+    return row
+
+
+def _drawn(n: Node, drawn: Value, size: Dim, count: int, taps: int) -> Value:
+    """Where the windows along an axis begin, of which the last one ends with it."""
+    last = n.cast(size, i64) - taps
+    line = Iota((count,), 0, i64).out
+    step = last.cast(drawn.dtype) / max(count - 1, 1)
+    found = ((line.cast(drawn.dtype) + drawn) * step).cast(i64) - (drawn * step).cast(i64)
+    return line.eq(count - 1).where(last, found)
+
+
 def _window_places(sizes: Ints, counts: Ints) -> np.ndarray[Any, Any]:
     """The places in a flat plane of the elements of each window: [windows, elements], of which the
     first is there again where a window has fewer than others."""
@@ -228,4 +265,5 @@ ROWS: Rows = {
     **{f"{lead}adaptive_avg_pool{d}d": adaptive_mean_pool(d)
        for d in (1, 2, 3) for lead in ("", "_")},
     **{f"adaptive_max_pool{d}d": adaptive_max_pool(d) for d in (1, 2, 3)},
+    **{f"fractional_max_pool{d}d": fractional_max_pool(d) for d in (2, 3)},
 }  # fmt: skip
