@@ -118,11 +118,14 @@ class Importer:
         return found
 
     def _initialisers(self, proto: GraphProto) -> dict[str, Edge]:
-        return {t.name: self._initialiser(t) for t in proto.initializer}
+        weights = self.source.weights
+        return {
+            t.name: self._initialiser(t, weights.get(i)) for i, t in enumerate(proto.initializer)
+        }
 
-    def _initialiser(self, t: TensorProto) -> Edge:
+    def _initialiser(self, t: TensorProto, data: Array | None) -> Edge:
         what, narrow = f"the initialiser {t.name!r}", t.data_type in FOUR_BITS
-        array = array_of(t, self.folder, what, narrow=narrow)
+        array = array_of(t, self.folder, what, narrow=narrow, data=data)
         edge = Edge.literal(array)
         if array.ndim:
             make = partial(self.graph.param, t.name, value=array)

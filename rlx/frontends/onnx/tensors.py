@@ -67,9 +67,13 @@ FOUR_BITS: dict[int, DType] = {TensorProto.INT4: i8, TensorProto.UINT4: u8}
 """Element types of 4 bits, two to a byte, and what holds their elements here."""
 
 
-def array_of(t: TensorProto, folder: Path | None, what: str, *, narrow: bool = False) -> Array:
+def array_of(
+    t: TensorProto, folder: Path | None, what: str, *, narrow: bool = False,
+    data: Array | None = None,
+) -> Array:  # fmt: skip
     """The elements of a tensor; ModelError for sizes that do not fit and files that do not lie in
-    ``folder``. With ``narrow``, those of 4 bits become bytes."""
+    ``folder``. With ``narrow``, those of 4 bits become bytes. ``data`` is its ``raw_data``, if that
+    was read already."""
     four = FOUR_BITS.get(t.data_type) if narrow else None
     dt, shape = four or dtype_of(t.data_type, what), tuple(t.dims)
     try:
@@ -82,21 +86,24 @@ def array_of(t: TensorProto, folder: Path | None, what: str, *, narrow: bool = F
         return found.view(dt.numpy).reshape(shape) if four is None else _bytes_of(found, t, four)
     if t.HasField("segment"):
         raise ModelError(f"{what} is a segment of a tensor; write it as a whole")
-    if t.HasField("raw_data"):
-        found, expected = len(t.raw_data), nbytes
+    if data is None and t.HasField("raw_data"):
+        data = np.frombuffer(t.raw_data, np.uint8)
+    if data is not None:
+        found, expected = len(data), nbytes
     else:
         found = len(getattr(t, _FIELDS.get(t.data_type, "int32_data")))
         expected = math.prod(shape) if four is None else nbytes
     if found != expected:
-        unit = "bytes" if t.HasField("raw_data") else "elements"
+        unit = "elements" if data is None else "bytes"
         raise ModelError(
             f"{what} has the dims {list(shape)}, which take {expected} {unit} of {dt}, and holds"
             f" {found}; the file is damaged, export it again"
         )
     if four is not None:
-        raw = t.raw_data if t.HasField("raw_data") else np.array(t.int32_data, np.int32)
-        packed = np.frombuffer(raw, np.uint8) if isinstance(raw, bytes) else raw.astype(np.uint8)
+        packed = np.array(t.int32_data, np.int32).astype(np.uint8) if data is None else data
         return _bytes_of(packed, t, four)
+    if data is not None:
+        return data.view(dt.numpy).reshape(shape)
     return np.asarray(numpy_helper.to_array(t)).reshape(shape)
 
 
