@@ -203,6 +203,13 @@ mpi = Knob(
     " default libmpi_abi.so.1 beside this Python, or where the system finds it.",
 )  # fmt: skip
 
+nccl = Knob(
+    "RLX_NCCL", "", str, "machine", "the path of a library, or `host`",
+    "The library by which ranks on CUDA and ROCm GPUs exchange tensors; by default NCCL's"
+    " libnccl.so.2 or RCCL's librccl.so.1, beside this Python's packages or where the system finds"
+    " it. `host`: none, tensors go by way of the host.",
+)  # fmt: skip
+
 rank = Knob(
     "RLX_RANK", -1, _count, "machine", "a number from 0 on",
     "Which rank this process is: `rlx launch` sets it, and `rlx.distributed.connect` reads it.",

@@ -31,8 +31,12 @@ class NamedLocation(tuple[str, int]):
 
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.realpath(__file__))) + "/"
 _USER_SIDE = _PACKAGE + "models/"
-_INSIDE = (_PACKAGE, os.path.dirname(os.path.realpath(np.__file__)) + "/")
-"""RLX, and NumPy, whose functions call a Value's methods."""
+_INSIDE = (
+    _PACKAGE,
+    os.path.dirname(os.path.realpath(np.__file__)) + "/",
+    contextmanager.__code__.co_filename,
+)
+"""RLX, NumPy, whose functions call a Value's methods, and what enters blocks of ``with``."""
 
 
 class _Place(threading.local):
@@ -54,8 +58,8 @@ def located(location: Location) -> Generator[None]:
 
 
 def caller() -> Location:
-    """File and line of the nearest frame outside RLX and NumPy. Model builders count as outside,
-    and methods that dataclasses generate as inside."""
+    """File and line of the nearest frame outside RLX, NumPy and contextlib. Model builders count as
+    outside, and methods that dataclasses generate as inside."""
     if _place.location is not None:
         return _place.location
     frame = sys._getframe(1)

@@ -200,10 +200,26 @@ class DeviceMeetings:
     a reader meets them. Its runs take turns."""
 
     def __init__(self, main: bytes, kernels: int) -> None: ...
+    def use(
+        self,
+        engine: str,
+        libraries: Sequence[str],
+        hint: str,
+        stream: int,
+        query: int,
+        copy_in: int,
+    ) -> None:
+        """Connect the ranks by a library with NCCL's interface, called `engine`: memory is that of
+        a GPU, whose driver has a stream, and functions that ask whether all is done there and that
+        copy into its memory, by their addresses. `hint` says what to do without a library."""
+
     def begin(self, asked: Callable[[], object]) -> None:
         """Begin a run: find the groups and have them agree. Raises Error if a group is missing, or
         other ranks have another program, and what `asked` raises, which the main thread calls every
         100 ms."""
+
+    def end(self) -> None:
+        """Let go of the groups."""
 
     def run(self, number: int, source: int, target: int, asked: Callable[[], object]) -> str:
         """Carry out a collective from one address to another; why it failed, if it did."""

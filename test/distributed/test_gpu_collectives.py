@@ -28,7 +28,8 @@ TWO = rlx.Mesh(data=2)
 
 def on_ranks(device: str, g: rlx.Graph, mesh: rlx.Mesh, feeds: Feeds) -> list[list[Array]]:
     """What each rank gives by a compile of its own on one device."""
-    programs = [compiled(device, g) for _ in feeds]
+    with rlx.knobs.nccl.scoped("host"):
+        programs = [compiled(device, g) for _ in feeds]
     return run_threads(mesh, lambda rank: list(programs[rank].run(feeds[rank])))
 
 
@@ -136,8 +137,9 @@ def test_the_report_says_that_they_go_by_way_of_the_host() -> None:
 
 def test_without_a_communicator() -> None:
     f = session("opencl").compile(graph(CASES["sum"][0], 2))
-    with pytest.raises(GraphError, match="over 2 ranks along 'data': found no communicator"):
+    with pytest.raises(GraphError, match="over 2 ranks along 'data': found no communicator") as e:
         f.run({"x": arrays(2)[0]})
+    assert e.value.location is not None and e.value.location[0] == __file__
 
 
 def test_a_late_rank_is_named_at_the_users_line(monkeypatch: pytest.MonkeyPatch) -> None:

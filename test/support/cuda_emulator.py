@@ -54,8 +54,9 @@ def _remembering() -> Generator[None]:
 
 
 @cache
-def driver() -> CudaDriver:
-    """The driver of the emulated device. The test is skipped where no C compiler is."""
+def driver(number: int = 0) -> CudaDriver:
+    """The driver of an emulated device, of which there are any number. The test is skipped where no
+    C compiler is."""
     base = mocked("cuda")
 
     class Emulated(base):  # type: ignore[misc, valid-type]
@@ -67,17 +68,17 @@ def driver() -> CudaDriver:
     return Emulated()  # type: ignore[return-value]
 
 
-def session() -> rlx.Session:
-    """A session on the emulated device."""
-    entry = backend.Registered(lambda: DeviceBackend("cuda", driver()), lambda: "")
+def session(number: int = 0) -> rlx.Session:
+    """A session on an emulated device."""
+    entry = backend.Registered(lambda: DeviceBackend("cuda", driver(number)), lambda: "")
     with mock.patch.dict(backend._registry, {"cuda": entry}):
         return rlx.Session("cuda")
 
 
-def compiled(graph: rlx.Graph, **options: Any) -> rlx.CompiledGraph:
-    """A graph compiled for the emulated device."""
+def compiled(graph: rlx.Graph, number: int = 0, **options: Any) -> rlx.CompiledGraph:
+    """A graph compiled for an emulated device."""
     with _remembering(), rlx.knobs.cache.scoped(False):
-        return session().compile(graph, **options)
+        return session(number).compile(graph, **options)
 
 
 def loaded(graph: rlx.Graph, target: str, **options: Any) -> rlx.CompiledGraph:

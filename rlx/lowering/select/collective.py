@@ -11,6 +11,8 @@ from rlx.lowering.compilation import Compilation
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
 from rlx.schedule.steps import COLLECTIVES, REDUCTIONS, Collective, axis_words
+from rlx.targets.base import Target
+from rlx.targets.gpu.connections import CONNECTIONS
 from rlx.types import DTYPES
 
 __all__ = ["is_step", "lower_collective"]
@@ -24,6 +26,14 @@ def is_step(op: ir.Operation, compilation: Compilation) -> bool:
         return False
     node: Any = node_of(op)
     return node.along.ranks > 1 and node.flat()
+
+
+def _way(target: Target) -> str:
+    """What the report says of how the ranks of a target exchange tensors."""
+    if target.kernels.serial:
+        return "collective"
+    by = CONNECTIONS.get(target.name)
+    return f"collective by {by.name} or the host" if by else "collective by way of the host"
 
 
 def lower_collective(region: Region, lowering: Lowering) -> None:
@@ -50,7 +60,6 @@ def lower_collective(region: Region, lowering: Lowering) -> None:
     lowering.append(step)
     lowering.touch(*[v for v in (source, target) if v is not None])
     compilation = lowering.compilation
-    way = "" if compilation.target.kernels.serial else " by way of the host"
-    compilation.dispatch.native[f"collective{way}: {node.short}"] += 1
+    compilation.dispatch.native[f"{_way(compilation.target)}: {node.short}"] += 1
     if target is not result:
         lowering.copy(target, result)

@@ -285,12 +285,12 @@ class DeviceExecutable:
         return buffers
 
     def _execute(self, buffers: Sequence[Buffer]) -> None:
-        self.meetings.begin()
-        if self.program.sites:
-            self._write(self.weights.of["error", 0], np.zeros(2, np.int32))
-        self._prologue()
-        self._main(buffers).steps.run(())
-        self._check_faults()
+        with self.meetings.together():
+            if self.program.sites:
+                self._write(self.weights.of["error", 0], np.zeros(2, np.int32))
+            self._prologue()
+            self._main(buffers).steps.run(())
+            self._check_faults()
 
     def _in_place(self, buffers: Sequence[Buffer], state: Sequence[Any]) -> None:
         """Run over what is donated. A first Ctrl-C waits for the end; at a second, what is half

@@ -1,7 +1,8 @@
 /* Communicators: how the ranks of a group exchange memory.
 
    A communicator is a table of functions in C, so that an engine is a table: threads and processes
-   of a machine (shared_team.h), or MPI (mpi_communicator.h). Every rank of a group calls the same
+   of a machine (shared_team.h), MPI (mpi_communicator.h), or NCCL, whose memory is that of GPUs
+   (nccl_communicator.h). Every rank of a group calls the same
    functions in the same order. Memory that is read and memory that is written do not overlap. Counts
    are of elements, bytes of one rank's block. */
 #ifndef RLX_COMMUNICATOR_H
@@ -13,7 +14,7 @@
 extern "C" {
 #endif
 
-#define RLX_COMMUNICATOR_ABI 1
+#define RLX_COMMUNICATOR_ABI 2
 
 /* How elements are combined, from rank 0 on: f16 and bf16 in f32 and rounded once. */
 typedef enum { RLX_SUM, RLX_PROD, RLX_MIN, RLX_MAX } rlx_reduction;
@@ -55,6 +56,8 @@ typedef struct rlx_communicator {
                  rlx_wait *wait);
   int (*broadcast)(void *context, const void *in, void *out, int64_t bytes, int32_t root,
                    rlx_wait *wait);
+  /* Copies bytes of the host into memory of this kind; null: that is the host's. */
+  int (*put)(void *context, void *out, const void *data, int64_t bytes, rlx_wait *wait);
   /* This rank comes no more: those that wait for it need not. May be null. */
   void (*leave)(void *context);
   void (*release)(void *context);

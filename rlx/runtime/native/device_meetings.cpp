@@ -1,13 +1,17 @@
 #include "device_meetings.h"
 
 #include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "checksum.h"
 #include "executor.h"
 #include "gil.h"
 #include "held_bytes.h"
@@ -78,11 +82,23 @@ class DeviceMeetings {
     digest_ = collective_digest(steps_);
   }
 
+  void use(std::string engine, std::vector<std::string> libraries, std::string hint,
+           uintptr_t stream, uintptr_t query, uintptr_t copy_in) {
+    gpu_ = {std::move(engine), std::move(libraries), std::move(hint),
+            reinterpret_cast<void*>(stream), reinterpret_cast<decltype(Gpu::query)>(query),
+            reinterpret_cast<decltype(Gpu::copy_in)>(copy_in)};
+    // Ranks on GPUs meet no others.
+    digest_ ^= checksum(gpu_->engine.data(), gpu_->engine.size());
+  }
+
   void begin(nb::handle asked) {
     waiting(asked, [&](Watch* watch) {
-      now_ = std::make_unique<const Meetings>(collectives_, digest_, watch);
+      now_ = std::make_unique<Meetings>(collectives_, digest_, watch);
+      if (gpu_) now_->move_to(*gpu_, watch);
     });
   }
+
+  void end() { now_.reset(); }
 
   std::string run(size_t number, uintptr_t source, uintptr_t target, nb::handle asked) const {
     std::string why;
@@ -103,7 +119,8 @@ class DeviceMeetings {
   Steps steps_;
   std::vector<const Collective*> collectives_;
   uint64_t digest_ = 0;
-  std::unique_ptr<const Meetings> now_;  // of the run that has its turn
+  std::optional<Gpu> gpu_;
+  std::unique_ptr<Meetings> now_;  // of the run that has its turn
 };
 
 }  // namespace
@@ -111,7 +128,10 @@ class DeviceMeetings {
 void bind_device_meetings(nb::module_& module) {
   nb::class_<DeviceMeetings>(module, "DeviceMeetings")
       .def(nb::init<nb::handle, size_t>(), "main"_a, "kernels"_a)
+      .def("use", &DeviceMeetings::use, "engine"_a, "libraries"_a, "hint"_a, "stream"_a, "query"_a,
+           "copy_in"_a)
       .def("begin", &DeviceMeetings::begin, "asked"_a)
+      .def("end", &DeviceMeetings::end)
       .def("run", &DeviceMeetings::run, "number"_a, "source"_a, "target"_a, "asked"_a);
 }
 

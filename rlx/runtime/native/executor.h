@@ -12,6 +12,7 @@
 
 #include "error.h"
 #include "group.h"
+#include "nccl_communicator.h"
 #include "pool.h"
 #include "schedule.h"
 #include "trace.h"
@@ -48,6 +49,9 @@ class Meetings {
   // Finds the groups for the collectives of a program, and has them agree upon it. Throws Error if
   // one is missing, or other ranks have another program.
   Meetings(const std::vector<const Collective*>& steps, uint64_t digest, Watch* watch);
+
+  // From now on memory is that of a GPU, whose library connects the ranks. Throws Error.
+  void move_to(const Gpu& gpu, Watch* watch);
 
   // Carries out a step; false with why it failed, or when the watch has ended the call.
   bool run(const Collective& step, const void* source, void* target, Watch* watch,

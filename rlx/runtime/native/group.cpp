@@ -10,7 +10,8 @@ namespace rlx {
 namespace {
 
 std::mutex process_mutex;
-Groups process_groups;
+// Never destroyed: as the process ends, what carries them may have ended before.
+Groups& process_groups = *new Groups;
 thread_local Groups thread_groups;
 
 const std::shared_ptr<Group>* find(const Groups& groups, const std::string& axis) {

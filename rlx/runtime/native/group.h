@@ -32,6 +32,10 @@ class Group {
   const std::string engine;
   const rlx_communicator table;
 
+  // The same ranks on the GPUs whose work goes through a stream, once they have met there.
+  std::shared_ptr<Group> on_gpu;
+  void* stream = nullptr;
+
  private:
   std::set<uint64_t> agreed_;
 };

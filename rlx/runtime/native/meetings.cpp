@@ -17,6 +17,21 @@ rlx_wait patience(int64_t limit_ns, Watch* watch) {
   return wait;
 }
 
+int put(const rlx_communicator& table, void* out, const void* data, int64_t bytes, rlx_wait* wait) {
+  if (table.put != nullptr) return table.put(table.context, out, data, bytes, wait);
+  std::memcpy(out, data, static_cast<size_t>(bytes));
+  return RLX_COMM_OK;
+}
+
+int clear(const rlx_communicator& table, void* out, int64_t bytes, rlx_wait* wait) {
+  if (table.put == nullptr) {
+    std::memset(out, 0, static_cast<size_t>(bytes));
+    return RLX_COMM_OK;
+  }
+  const std::vector<std::byte> zeros(static_cast<size_t>(bytes));
+  return put(table, out, zeros.data(), bytes, wait);
+}
+
 int carry_out(const rlx_communicator& table, const Collective& step, const void* in, void* out,
               rlx_wait* wait) {
   const auto dtype = static_cast<int32_t>(step.dtype);
@@ -40,13 +55,15 @@ int carry_out(const rlx_communicator& table, const Collective& step, const void*
         if (step.peers[i] == table.rank) to = static_cast<int32_t>(step.peers[i + 1]);
         if (step.peers[i + 1] == table.rank) from = static_cast<int32_t>(step.peers[i]);
       }
-      if (from < 0) std::memset(out, 0, static_cast<size_t>(bytes));
+      if (from < 0) {
+        const int status = clear(table, out, bytes, wait);
+        if (status != RLX_COMM_OK) return status;
+      }
       return table.permute(self, in, out, bytes, to, from, wait);
     }
     default: {
       const int64_t rank = table.rank;
-      std::memcpy(out, &rank, sizeof rank);
-      return RLX_COMM_OK;
+      return put(table, out, &rank, sizeof rank, wait);
     }
   }
 }
@@ -63,6 +80,10 @@ Meetings::Meetings(const std::vector<const Collective*>& steps, uint64_t digest,
     if (!known) groups_.emplace_back(step, group_along(axis_of(*step), step->ranks));
   }
   for (const auto& [first, group] : groups_) group->agree(digest, patience(limit_ns_, watch));
+}
+
+void Meetings::move_to(const Gpu& gpu, Watch* watch) {
+  for (auto& [first, group] : groups_) group = on_gpu(group, gpu, patience(limit_ns_, watch));
 }
 
 bool Meetings::run(const Collective& step, const void* source, void* target, Watch* watch,

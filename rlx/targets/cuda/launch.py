@@ -43,6 +43,7 @@ _FUNCTIONS = {
     "create stream": "cuStreamCreate",
     "destroy stream": "cuStreamDestroy_v2",
     "wait for stream": "cuStreamSynchronize",
+    "ask stream": "cuStreamQuery",
     "create event": "cuEventCreate",
     "destroy event": "cuEventDestroy_v2",
     "record event": "cuEventRecord",

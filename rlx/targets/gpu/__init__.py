@@ -10,6 +10,7 @@ work.py       what a driver is given, and what it gives back
 driver.py     what runs kernels on a device
 drivers.py    the drivers by name, and those that are open
 library.py, streams.py   what drivers share: a C library by ctypes; the streams of CUDA and HIP
+connections.py   the libraries that connect ranks on GPUs
 profiles.py   what devices can do, where a name says all of it
 features.py, launch.py   WebGPU: what its devices can do, and the driver of the wgpu package
 """

@@ -28,6 +28,7 @@ SIGNATURES = {
     "create stream": "pu",
     "destroy stream": "p",
     "wait for stream": "p",
+    "ask stream": "p",
     "create event": "pu",
     "destroy event": "p",
     "record event": "pp",
@@ -158,6 +159,17 @@ class StreamDriver(Driver):
 
     def _total_memory(self) -> int:
         return self.made("total memory", self.ordinal)
+
+    def addresses(self) -> tuple[int, int, int]:
+        """What a library needs to work on the stream: the stream, the function that asks whether
+        all is done there, and the one that copies into memory of the device. The device becomes
+        that of this thread."""
+        with self._call():
+            asks, copies = (
+                c.cast(getattr(self.library.library, self.functions[what]), c.c_void_p).value or 0
+                for what in ("ask stream", "copy in")
+            )
+            return self.stream, asks, copies
 
     # -- memory ----------------------------------------------------------------------------
 

@@ -44,6 +44,7 @@ _FUNCTIONS = {
     "create stream": "hipStreamCreateWithFlags",
     "destroy stream": "hipStreamDestroy",
     "wait for stream": "hipStreamSynchronize",
+    "ask stream": "hipStreamQuery",
     "create event": "hipEventCreateWithFlags",
     "destroy event": "hipEventDestroy",
     "record event": "hipEventRecord",

@@ -115,7 +115,8 @@ def _another_cpu() -> str:
 
 OTHER = {
     "RLX_CPU": _another_cpu(), "RLX_CC": "gcc", "RLX_NUM_THREADS": "1", "RLX_COMM_TIMEOUT": "5",
-    "RLX_MPI": "libmpi.so", "RLX_RANK": "0", "RLX_RANKS": "2", "RLX_RENDEZVOUS": "here",
+    "RLX_MPI": "libmpi.so", "RLX_NCCL": "host", "RLX_RANK": "0", "RLX_RANKS": "2",
+    "RLX_RENDEZVOUS": "here",
     "RLX_STATUS": "status", "RLX_GPU": "1", "RLX_MLX_MODE": "compiled", "RLX_PJRT": "plugin.so",
     "RLX_TRITON": "off", "RLX_DEVICES": "cpu", "RLX_DENY_DEVICES": "cuda",
     "RLX_PREFER_DEVICES": "cpu", "RLX_DEVICE": "cpu", "RLX_DEVICE_CHAIN": "cpu",
