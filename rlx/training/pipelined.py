@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from rlx.autodiff import vjp
 from rlx.base.mesh import Axis
+from rlx.distributed.connections import current_rank
 from rlx.distributed.pipeline import Pipeline, PipelineRank, Shift
 from rlx.distributed.stages import Stage
 from rlx.errors import GraphError, ShapeError, shown
@@ -16,10 +19,14 @@ from rlx.ir.builders import public
 from rlx.ir.graph import Graph
 from rlx.ops.collective.all_reduce import AllReduce
 from rlx.ops.rules import carries_derivative
-from rlx.optim import Optimizer
+from rlx.optim import ClipNorm, ClipValue, Optimizer
+from rlx.optim.gradients import sum_of_squares
 from rlx.runtime.session import CompiledGraph, Session
 from rlx.training.graphs import Plan, update_half
 from rlx.training.halves import Run
+from rlx.training.ranks import Ranks
+from rlx.training.saving import Checkpoints
+from rlx.training.slices import Seat
 from rlx.training.state import State
 from rlx.types import TensorType
 
@@ -35,11 +42,12 @@ class PipelineStep:
     The first output of the graph is the loss, a mean over a micro-batch; all params of floats are
     trained, by the mean of the gradients of the micro-batches, and, where the mesh has an axis
     "data", over its ranks, each of which has a batch of its own. A stage computes what it needs of
-    its forward pass again, so that it keeps what it received and nothing else. ``params`` adds to,
-    or replaces, the values that the graph's params have; all ranks give the same.
+    its forward pass again, so that it keeps what it received and nothing else. ``clip`` is a
+    ``ClipNorm``, by the norm of the gradients of all stages, or a ``ClipValue``. ``params`` adds
+    to, or replaces, the values that the graph's params have; all ranks give the same.
 
-    ShapeError for a loss that is not one float, GraphError for a param without a value, and for a
-    mesh with axes beside that of the stages and "data".
+    ShapeError for a loss that is not one float, GraphError for a param without a value, for another
+    ``clip``, and for a mesh with axes beside that of the stages and "data".
     """
 
     def __init__(
@@ -47,6 +55,7 @@ class PipelineStep:
         pipeline: Pipeline,
         optimizer: Optimizer,
         *,
+        clip: ClipNorm | ClipValue | None = None,
         params: Mapping[str, Any] | None = None,
         session: Session | None = None,
     ) -> None:
@@ -54,12 +63,17 @@ class PipelineStep:
             raise GraphError(f"PipelineStep: found {shown(pipeline)}, expected a Pipeline")
         if not isinstance(optimizer, Optimizer):
             raise GraphError(f"an optimiser of rlx.optim is expected, found {optimizer!r}")
+        if not (clip is None or isinstance(clip, ClipNorm | ClipValue)):
+            raise GraphError(
+                f"a stage has some of the gradients, and clip is {shown(clip)}; take"
+                " rlx.optim.ClipNorm or rlx.optim.ClipValue"
+            )
         _check_loss(pipeline)
         session = session or Session()
         self.pipeline, self.forward = pipeline, PipelineRank(pipeline, session)
         self.stage, others = self.forward.stage, _others(pipeline)
         types = {str(v.name): v for v in self.stage.graph.params}
-        self.trained = tuple([n for n, v in types.items() if carries_derivative(v)])
+        self.trained = _trained(self.stage)
         moved = [i for i, t in enumerate(self.stage.received) if t.dtype.is_float]
         self._moved = [self.stage.received[i] for i in moved]
         by = [*(Stage.input(i) for i in moved), *self.trained]
@@ -68,9 +82,14 @@ class PipelineStep:
         self._tied = _Sums(session, _tied(pipeline), pipeline.axis, "sum")
         self._data = [_Sums(session, self._grads(), axis, "mean") for axis in others]
         values = {**self.stage.graph.param_values, **(params or {})}
-        plan = Plan(self.stage.graph, optimizer, self.trained)
-        self.state = State(plan.state())
-        self._update = Run(update_half(plan), session) if self.trained else None
+        ranks = Ranks(others[0] if others else Axis("data", 1), mesh=pipeline.mesh)
+        plans = [Plan(s.graph, optimizer, _trained(s), clip, ranks=ranks) for s in pipeline.stages]
+        plan = plans[self.forward.number]
+        self.state, self._clip = State(plan.state()), _Clip(session, pipeline, plan)
+        self._update = Run(update_half(replace(plan, clip=None)), session) if self.trained else None
+        self._checkpoints = Checkpoints(
+            plan, session, _seat(pipeline, ranks.axis), _kept(plans), pipeline.axis.name
+        )
         for name in types:
             if name not in values:
                 raise GraphError(f"param {name!r} has no value to start from; give it in params")
@@ -107,9 +126,34 @@ class PipelineStep:
         grads = {n: self.state[f"grads/{n}"] for n in self.trained}
         for sums in (self._tied, *self._data):
             sums.into(grads)
+        self._clip.into(grads)
         if self._update is not None:
             self._update.run({}, self.state)
+        self.state["run/position"][...] += 1
         return self.forward.shared(found)
+
+    @property
+    def position(self) -> int:
+        """The number of batches trained on."""
+        return int(self.state["run/position"])
+
+    def save(self, path: str | Path) -> None:
+        """Write the state of all stages to a folder that all ranks see; they all call it. As
+        ``TrainStep.save``."""
+        self._checkpoints.save(Path(path), self.state, self._names())
+
+    def load(self, path: str | Path) -> str:
+        """Go on from what ``save`` of a pipeline of any number of stages wrote, or that of a
+        ``TrainStep`` of the same params without averages; all ranks call it. As
+        ``TrainStep.load``."""
+        return self._checkpoints.load(Path(path), self.state, self._names())
+
+    def finds(self, path: str | Path) -> bool:
+        """Whether there is something to ``load``; all ranks call it."""
+        return self._checkpoints.exists(Path(path))
+
+    def _names(self) -> list[str]:
+        return [n for n in self.state if _is_kept(n)]
 
     def _types(self) -> dict[str, TensorType]:
         return {str(v.name): v.type for v in self.stage.graph.params}
@@ -168,6 +212,69 @@ class _Sums:
         for name, total in zip(self._zeros, found, strict=True):
             if name in grads:
                 grads[name][...] = total
+
+
+class _Clip:
+    """Clips the gradients of all stages: a stage that trains nothing meets the others too."""
+
+    def __init__(self, session: Session, pipeline: Pipeline, plan: Plan) -> None:
+        self._compiled: CompiledGraph | None = None
+        if plan.clip is None:
+            return
+        g, types = Graph("clip"), plan.masters()
+        grads = {n: g.input(n, t.shape, t.dtype) for n, t in types.items()}
+        if isinstance(plan.clip, ClipNorm):
+            wide = any(v.dtype.bits > 32 for v in pipeline.graph.params if carries_derivative(v))
+            first = _first(pipeline)
+            own = [v for n, v in grads.items() if pipeline.stages[first[n]].graph is plan.graph]
+            total = sum_of_squares(own) if own else g.constant(0.0)
+            total = AllReduce.build(total.cast("f64" if wide else "f32"), pipeline.axis)
+            g.set_outputs([*plan.clip.scaled(grads, total.sqrt()).values(), total])
+        else:
+            g.set_outputs([*plan.clip(grads).values(), g.constant(0.0)])
+        self._compiled = session.compile(g)
+
+    def into(self, grads: Mapping[str, Array]) -> None:
+        """In the place of what this stage has."""
+        if self._compiled is not None:
+            for g, clipped in zip(grads.values(), self._compiled.run(grads), strict=False):
+                g[...] = clipped
+
+
+def _trained(stage: Stage) -> tuple[str, ...]:
+    return tuple([str(v.name) for v in stage.graph.params if carries_derivative(v)])
+
+
+def _first(pipeline: Pipeline) -> dict[str, int]:
+    """The first stage that has each param."""
+    found: dict[str, int] = {}
+    for n, stage in enumerate(pipeline.stages):
+        for name in stage.params:
+            found.setdefault(name, n)
+    return found
+
+
+def _is_kept(name: str) -> bool:
+    return not name.startswith("grads/") and name != "run/part"
+
+
+def _kept(plans: Sequence[Plan]) -> dict[str, tuple[TensorType, int]]:
+    """The tensors of all stages that go from one batch to the next, and who has them first."""
+    found: dict[str, tuple[TensorType, int]] = {}
+    for n, plan in enumerate(plans):
+        for name, t in plan.state(whole=True).items():
+            if _is_kept(name):
+                found.setdefault(name, (t, n))
+    return found
+
+
+def _seat(pipeline: Pipeline, axis: Axis) -> Seat:
+    """Where this rank is, along the axis of data and that of the stages."""
+    at = pipeline.mesh.coordinates(current_rank(pipeline.mesh))
+    shape = tuple([(a.name, a.ranks) for a in pipeline.mesh.axes])
+    if axis.name not in at:
+        return Seat((*shape, (axis.name, 1)), (*at.values(), 0), axis.name)
+    return Seat(shape, tuple(at.values()), axis.name)
 
 
 def _check_loss(pipeline: Pipeline) -> None:

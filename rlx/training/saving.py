@@ -16,7 +16,7 @@ from rlx.ops.collective.all_reduce import AllReduce
 from rlx.runtime.session import CompiledGraph, Session
 from rlx.training import checkpoint, slices
 from rlx.training.graphs import Plan
-from rlx.types import i64
+from rlx.types import TensorType, i64
 
 __all__ = ["Checkpoints"]
 
@@ -26,10 +26,21 @@ T = TypeVar("T")
 
 class Checkpoints:
     """Saves and loads the state of a plan on a rank: a file where there is one alone, and a folder
-    of slices where there is a mesh. All its ranks call each method."""
+    of slices where there is a mesh. All its ranks call each method.
 
-    def __init__(self, plan: Plan, session: Session, seat: slices.Seat) -> None:
-        self.plan, self.seat = plan, seat
+    The stages along ``parted`` have plans of their own: ``stages`` are the tensors of all of them
+    that are kept, and the first stage that has each.
+    """
+
+    def __init__(
+        self,
+        plan: Plan,
+        session: Session,
+        seat: slices.Seat,
+        stages: Mapping[str, tuple[TensorType, int]] | None = None,
+        parted: str = "",
+    ) -> None:
+        self.plan, self.seat, self.stages, self.parted = plan, seat, stages, parted
         self.own, self.whole = plan.state(), plan.state(whole=True)
         self._max: CompiledGraph | None = None
         if math.prod(ranks for _, ranks in seat.shape) > 1:
@@ -51,11 +62,14 @@ class Checkpoints:
         first = self.seat.number == 0
         number = self._together(lambda: slices.next_generation(path) if first else 0, "read", path)
         number = self.agreed(number)
-        mine = {n: self._slice(n, state[n]) for n in names}
+        tensors = self._held(names)
+        stage = dict(zip(dict(self.seat.shape), self.seat.at, strict=True)).get(self.parted, 0)
+        mine = {n: self._slice(n, state[n]) for n in names if tensors[n].at == stage}
         held = {n: a for n, a in mine.items() if a.size}
         self._together(lambda: slices.write(path, number, self.seat, held), "write", path)
-        tensors = {n: (self.whole[n], self._each(n)) for n in names}
-        made = slices.Slices(number, self.seat.shape, self.seat.axis, self.plan.settings, tensors)
+        made = slices.Slices(
+            number, self.seat.shape, self.seat.axis, self.plan.settings, tensors, self.parted
+        )
         self._together(lambda: slices.finish(path, made) if first else None, "write", path)
 
     def load(self, path: Path, state: Mapping[str, Array], names: Sequence[str]) -> str:
@@ -71,15 +85,23 @@ class Checkpoints:
         """What this rank holds of what was saved, flat."""
         if path.is_dir():
             wanted = {n: (self.whole[n], *self._range(n)) for n in names}
-            return slices.read(path, self.seat, wanted)
-        arrays = {n: np.empty(self.whole[n].static_shape, self.whole[n].dtype.numpy) for n in names}
-        settings = checkpoint.load(path, arrays, names)
-        return {n: a.reshape(-1)[slice(*self._range(n))] for n, a in arrays.items()}, settings
+            return slices.read(path, self.seat, wanted, self._held(names), self.parted)
+        types = {n: held.type for n, held in self._held(names).items()}
+        arrays = {n: np.empty(t.static_shape, t.dtype.numpy) for n, t in types.items()}
+        settings = checkpoint.load(path, arrays, list(types))
+        return {n: arrays[n].reshape(-1)[slice(*self._range(n))] for n in names}, settings
+
+    def _held(self, names: Sequence[str]) -> dict[str, slices.Held]:
+        """What a checkpoint has, where this rank keeps tensors of these names."""
+        found = self.stages or {n: (self.whole[n], 0) for n in names}
+        return {n: slices.Held(t, self._elements(t), at) for n, (t, at) in found.items()}
 
     def _each(self, name: str) -> int:
         """How many elements of a tensor a rank writes, and holds where tensors are cut."""
+        return self._elements(self.whole[name])
+
+    def _elements(self, whole: TensorType) -> int:
         ranks = self.plan.ranks
-        whole = self.whole[name]
         return math.prod((whole if ranks is None else ranks.slice_of(whole)).static_shape)
 
     def _is_cut(self, name: str) -> bool:

@@ -6,6 +6,9 @@
 The manifest is replaced when all files of a new generation are on the disk: so there is a whole
 checkpoint whenever a rank or a machine stops. Tensors are cut flat, and rank r along the axis has
 the elements from r times ``each`` on; any number of ranks puts theirs together from that.
+
+The stages of a pipeline have tensors of their own: along the axis ``parted`` the ranks at ``at``
+write a tensor, and any number of stages finds it there.
 """
 
 from __future__ import annotations
@@ -13,10 +16,10 @@ from __future__ import annotations
 import json
 import math
 import shutil
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -25,7 +28,7 @@ from rlx.errors import CheckpointError, ModelError, did_you_mean
 from rlx.models.safetensors import SafeTensors, replaced, sync_folder, write_safetensors
 from rlx.types import DTYPES, TensorType
 
-__all__ = ["Seat", "Slices", "exists", "finish", "next_generation", "read", "write"]
+__all__ = ["Held", "Seat", "Slices", "exists", "finish", "next_generation", "read", "write"]
 
 Array = np.ndarray[Any, Any]
 
@@ -66,26 +69,39 @@ class Seat:
         return f"{self.number}-of-{math.prod(ranks for _, ranks in self.shape)}.safetensors"
 
 
+class Held(NamedTuple):
+    """A tensor: its type, how many elements a rank writes, and the place along the axis ``parted``
+    of the ranks that do."""
+
+    type: TensorType
+    each: int
+    at: int = 0
+
+    @property
+    def said(self) -> dict[str, Any]:
+        """What the manifest says."""
+        shape = list(self.type.static_shape)
+        return {"dtype": self.type.dtype.name, "shape": shape, "each": self.each, "at": self.at}
+
+
 @dataclass
 class Slices:
-    """What a manifest says: the mesh, how the run was trained, and of each tensor its type and how
-    many elements a rank has."""
+    """What a manifest says: the mesh, how the run was trained, and its tensors."""
 
     generation: int
     shape: tuple[tuple[str, int], ...]
     axis: str
     settings: str
-    tensors: dict[str, tuple[TensorType, int]]
+    tensors: dict[str, Held]
+    parted: str = ""
 
     def text(self) -> str:
         """The manifest."""
-        tensors = {
-            name: {"dtype": t.dtype.name, "shape": list(t.static_shape), "each": each}
-            for name, (t, each) in self.tensors.items()
-        }
+        tensors = {name: held.said for name, held in self.tensors.items()}
         return json.dumps(
             {"format": FORMAT, "generation": self.generation, "mesh": dict(self.shape),
-             "axis": self.axis, "settings": self.settings, "tensors": tensors},
+             "axis": self.axis, "parted": self.parted, "settings": self.settings,
+             "tensors": tensors},
             indent=1,
         )  # fmt: skip
 
@@ -126,15 +142,20 @@ def finish(path: Path, slices: Slices) -> None:
             shutil.rmtree(other, ignore_errors=True)
 
 
-def read(path: Path, seat: Seat, wanted: Mapping[str, tuple[TensorType, int, int]]) -> tuple[
-    dict[str, Array], str
-]:  # fmt: skip
+def read(
+    path: Path,
+    seat: Seat,
+    wanted: Mapping[str, tuple[TensorType, int, int]],
+    known: Collection[str],
+    parted: str = "",
+) -> tuple[dict[str, Array], str]:
     """Of each tensor of a type the flat elements from a begin to an end, from the files of all
-    ranks that have some; and how it was trained. CheckpointError for a folder that has no
-    whole checkpoint, or one of other tensors."""
+    ranks that have some; and how it was trained. All ranks along ``parted`` together want what is
+    ``known``. CheckpointError for a folder that has no whole checkpoint, or one of other tensors.
+    """
     slices = _manifest(path)
     there = Seat(slices.shape, (0,) * len(slices.shape), slices.axis)
-    if there.others != seat.others:
+    if _without(there.others, slices.parted) != _without(seat.others, parted):
         raise CheckpointError(
             f"{path} is of a mesh {dict(slices.shape)}, whose slices along {slices.axis!r} alone"
             f" are put together; this run has {dict(seat.shape)}"
@@ -142,22 +163,27 @@ def read(path: Path, seat: Seat, wanted: Mapping[str, tuple[TensorType, int, int
     for name, (t, _, _) in wanted.items():
         if name not in slices.tensors:
             raise CheckpointError(f"{path} has no {name!r}{did_you_mean(name, slices.tensors)}")
-        if (found := slices.tensors[name][0]) != t:
+        if (found := slices.tensors[name].type) != t:
             raise CheckpointError(f"{path}: {name!r} is {found}, and the run has {t}")
     for name in slices.tensors:
-        if name not in wanted:
+        if name not in known:
             raise CheckpointError(f"{path} has {name!r}, which the run has not")
-    files = [_opened(path, slices, s) for s in _seats(slices, seat)]
-    found = {
-        name: _joined(path, files, name, slices.tensors[name], begin, end)
-        for name, (_, begin, end) in wanted.items()
-    }
-    return found, slices.settings
+    places = {slices.tensors[name].at for name in wanted}
+    files = {at: [_opened(path, slices, s) for s in _seats(slices, seat, at)] for at in places}
+    arrays: dict[str, Array] = {}
+    for name, (_, begin, end) in wanted.items():
+        held = slices.tensors[name]
+        arrays[name] = _joined(path, files[held.at], name, held, begin, end)
+    return arrays, slices.settings
 
 
-def _seats(slices: Slices, seat: Seat) -> list[Seat]:
-    """The ranks whose slices make the tensors of a rank."""
-    mine = dict(zip(dict(seat.shape), seat.at, strict=True))
+def _without(others: Mapping[str, int], axis: str) -> dict[str, int]:
+    return {name: ranks for name, ranks in others.items() if name != axis}
+
+
+def _seats(slices: Slices, seat: Seat, at: int) -> list[Seat]:
+    """The ranks whose slices make the tensors of a rank: those at a place along ``parted``."""
+    mine = {**dict(zip(dict(seat.shape), seat.at, strict=True)), slices.parted: at}
     return [
         Seat(slices.shape, tuple([n if name == slices.axis else mine.get(name, 0)
                                   for name, _ in slices.shape]), slices.axis)
@@ -180,11 +206,10 @@ def _opened(path: Path, slices: Slices, seat: Seat) -> SafeTensors:
 
 
 def _joined(
-    path: Path, files: list[SafeTensors], name: str, of: tuple[TensorType, int], begin: int,
-    end: int,
-) -> Array:  # fmt: skip
+    path: Path, files: list[SafeTensors], name: str, of: Held, begin: int, end: int
+) -> Array:
     """The elements of a tensor from ``begin`` to ``end``."""
-    t, each = of
+    t, each, _ = of
     size = math.prod(t.static_shape)
     out = np.zeros(end - begin, t.dtype.numpy)
     for n, file in enumerate(files):
@@ -216,14 +241,16 @@ def _manifest(path: Path) -> Slices:
         raise CheckpointError(f"{file} has format {found!r}, expected {FORMAT!r}")
     try:
         tensors = {
-            str(name): (TensorType(tuple([int(n) for n in t["shape"]]), DTYPES[t["dtype"]]),
-                        int(t["each"]))
+            str(name): Held(TensorType(tuple([int(n) for n in t["shape"]]), DTYPES[t["dtype"]]),
+                            int(t["each"]), int(t.get("at", 0)))
             for name, t in raw["tensors"].items()
         }  # fmt: skip
         shape = tuple([(str(name), int(n)) for name, n in raw["mesh"].items()])
-        found = Slices(int(raw["generation"]), shape, raw["axis"], str(raw["settings"]), tensors)
-        if found.axis not in dict(shape):
-            raise KeyError(found.axis)
+        found = Slices(int(raw["generation"]), shape, raw["axis"], str(raw["settings"]), tensors,
+                       str(raw.get("parted", "")))  # fmt: skip
+        for axis in (found.axis, *([found.parted] if found.parted else [])):
+            if axis not in dict(shape):
+                raise KeyError(axis)
     except (KeyError, TypeError, ValueError, AttributeError) as e:
         raise CheckpointError(f"{file} is no manifest of a checkpoint: {e!r}") from None
     return found

@@ -1,0 +1,149 @@
+"""Pipelines that clip by the norm of all gradients, and go on from checkpoints."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from distributed.test_pipeline import AT, MICRO, batches, model
+
+import rlx
+from rlx.distributed import Pipeline, pipeline, run_threads
+from rlx.errors import CheckpointError, GraphError
+from rlx.optim import AdamW, ClipNorm, ClipValue
+from rlx.training import PipelineStep
+
+ROWS = 2 * MICRO
+BATCHES = batches(6, ROWS)
+
+
+def staged(stages: int, **axes: int) -> Pipeline:
+    mesh = rlx.Mesh(**axes, stage=stages)
+    return pipeline(model(2), mesh, AT[: stages - 1], microbatches=MICRO // axes.get("data", 1))
+
+
+def step_of(made: Pipeline, optimizer: Any = AdamW(lr=1e-2), **options: Any) -> PipelineStep:  # noqa: B008
+    return PipelineStep(made, optimizer, **options)
+
+
+def losses(step: Any, given: list[dict[str, Any]]) -> list[float]:
+    return [float(step(b)[0]) for b in given]
+
+
+def alone(optimizer: Any = AdamW(lr=1e-2), **options: Any) -> rlx.training.TrainStep:  # noqa: B008
+    return rlx.compile_training(model(ROWS), optimizer, metrics=["middle", "last"], **options)
+
+
+@pytest.mark.parametrize("clip", [ClipNorm(0.05), ClipValue(0.002)], ids=repr)
+def test_gradients_are_clipped_as_on_one_rank(clip: Any) -> None:
+    """The last stage shares its table with the first, which counts once."""
+    sgd, made = rlx.optim.SGD(lr=0.5), staged(3)
+    one, free = alone(sgd, clip=clip), alone(sgd)
+    wanted = [one(b).loss for b in BATCHES]
+    assert abs([free(b).loss for b in BATCHES][-1] - wanted[-1]) > 1e-3, "it clips nothing"
+    for found in run_threads(made.mesh, lambda r: losses(step_of(made, sgd, clip=clip), BATCHES)):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[float]]:
+    """A checkpoint of three stages after three batches, and the losses of the next three."""
+    made, path = staged(3), tmp_path_factory.mktemp("run") / "checkpoint"
+
+    def run(rank: int) -> list[float]:
+        step = step_of(made)
+        assert not step.finds(path)
+        losses(step, BATCHES[:2])
+        step.save(path)
+        losses(step, BATCHES[2:3])
+        step.save(path)
+        return losses(step, BATCHES[3:])
+
+    return path, run_threads(made.mesh, run)[0]
+
+
+def test_as_many_stages_go_on_with_the_same_bits(saved: tuple[Path, list[float]]) -> None:
+    made, (path, wanted) = staged(3), saved
+
+    def run(rank: int) -> list[float]:
+        step = step_of(made)
+        assert step.finds(path) and "AdamW" in step.load(path) and step.position == 3
+        return losses(step, BATCHES[3:])
+
+    assert run_threads(made.mesh, run) == [wanted] * 3
+    assert [p.name for p in path.iterdir() if p.is_dir()] == ["2"], "the one before is gone"
+
+
+@pytest.mark.parametrize("stages", [{"stages": 2}, {"stages": 2, "data": 2}], ids=str)
+def test_other_stages_go_on(saved: tuple[Path, list[float]], stages: dict[str, int]) -> None:
+    made, (path, wanted) = staged(**stages), saved
+
+    def run(rank: int) -> list[float]:
+        step = step_of(made)
+        step.load(path)
+        each = ROWS // stages.get("data", 1)
+        mine = slice(each * (rank // 2), each * (rank // 2 + 1))
+        return losses(
+            step, [{n: a[mine] if np.ndim(a) else a for n, a in b.items()} for b in BATCHES[3:]]
+        )
+
+    found = run_threads(made.mesh, run)
+    np.testing.assert_allclose(np.mean(found, axis=0), wanted, rtol=1e-5)
+
+
+def test_a_run_without_stages_goes_on_and_back(
+    saved: tuple[Path, list[float]], tmp_path: Path
+) -> None:
+    path, wanted = saved
+    one = alone()
+    one.load(path)
+    np.testing.assert_allclose([one(b).loss for b in BATCHES[3:4]], wanted[:1], rtol=1e-5)
+    one.save(tmp_path / "file")
+    made = staged(2)
+
+    def run(rank: int) -> list[float]:
+        step = step_of(made)
+        step.load(tmp_path / "file")
+        return losses(step, BATCHES[4:])
+
+    for found in run_threads(made.mesh, run):
+        np.testing.assert_allclose(found, wanted[1:], rtol=1e-5)
+
+
+def test_pipelines_side_by_side_write_parts(tmp_path: Path) -> None:
+    """Each rank along "data" writes a slice of what its stage has."""
+    made, path = staged(2, data=2), tmp_path / "run"
+
+    def run(rank: int) -> float:
+        step = step_of(made)
+        half = [{n: a[: ROWS // 2] if np.ndim(a) else a for n, a in b.items()} for b in BATCHES]
+        losses(step, half[:1])
+        step.save(path)
+        after = losses(step, half[1:2])
+        step.load(path)
+        assert losses(step, half[1:2]) == after
+        return after[0]
+
+    run_threads(made.mesh, run)
+    sizes = {p.name: p.stat().st_size for p in (path / "1").iterdir()}
+    assert len(sizes) == 4 and max(sizes.values()) < 2 * min(sizes.values())
+
+
+def test_refusals(saved: tuple[Path, list[float]], tmp_path: Path) -> None:
+    made, (path, _) = staged(2), saved
+    with pytest.raises(GraphError, match="a stage has some of the gradients, and clip is 1"):
+        run_threads(made.mesh, lambda rank: step_of(made, clip=1))
+    text = (path / "manifest.json").read_text()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "manifest.json").write_text(text.replace('"parted": "stage"', '"parted": "model"'))
+
+    def load(rank: int) -> None:
+        with pytest.raises(CheckpointError, match="is no manifest of a checkpoint: KeyError"):
+            step_of(made).load(other)
+        with pytest.raises(CheckpointError, match="has no 'optimizer/momentum"):
+            PipelineStep(made, rlx.optim.SGD(momentum=0.9)).load(path)
+
+    run_threads(made.mesh, load)
