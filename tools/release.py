@@ -75,8 +75,11 @@ def build(root: Path, pythons: Sequence[str]) -> list[Path]:
     if made_here:
         sys.path.insert(0, str(root / "tools" / "packaging"))
         import manylinux  # pyright: ignore[reportMissingImports]
+        import ship_kernels  # pyright: ignore[reportMissingImports]
 
         manylinux.wheels(pythons, out)
+        for wheel in sorted(out.glob("*.whl")):
+            ship_kernels.into_wheel(wheel)
     made = sorted(out.iterdir())
     subprocess.run([sys.executable, "-m", "twine", "check", "--strict", *made], check=True)
     return made

@@ -36,6 +36,7 @@ from rlx.schedule.plan import KernelRef, Schedule, prologue_first
 from rlx.schedule.steps import VERSION as STEPS_VERSION
 from rlx.targets import find_target
 from rlx.targets.base import Target
+from rlx.targets.cpu.plain import target_of
 from rlx.tracing import span
 
 if TYPE_CHECKING:
@@ -249,9 +250,10 @@ def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
         check()
         kernel = kernels[key]
         symbol = _symbol(key, kernel)
+        made_for = target_of(kernel.family, repr(kernel.config), target)
         with span(f"emit {kernel.family}", symbol=symbol):
-            text = emit_kernel(kernel.family, symbol, kernel.config, target.kernels)
-            made = target.emitter.emit([text], target.stages[-1])
+            text = emit_kernel(kernel.family, symbol, kernel.config, made_for.kernels)
+            made = made_for.emitter.emit([text], made_for.stages[-1])
         keep(key, made)  # for when this compile is begun anew
         return made
 
@@ -275,8 +277,9 @@ def _dependences(kernel: KernelRef, target: Target, compile_number: int = 0) -> 
     """What a kernel's code depends on: its family, its config, the target and its features, and for
     one in C its compiler and the files that it includes; for one of an op from outside on whatever
     that reads, which may be something else in every compile."""
-    config, features = kernel.config, target.features.name
-    text = f"{kernel.family}|{config!r}|{target.name}|{features}"
+    config, told = kernel.config, repr(kernel.config)
+    features = target_of(kernel.family, told, target).features.name
+    text = f"{kernel.family}|{told}|{target.name}|{features}"
     if any(name in text for name in outside):
         text += f"|compile {compile_number}"
     if not isinstance(config, CustomConfig) or config.language != "c":

@@ -37,6 +37,7 @@ class FamilyRow:
     says when a result may take the memory of an operand that nothing else needs: "elements", if it
     is read element by element; "epilogue", if the epilogue alone reads it; "parts", if the kernel
     writes a part of it. A ``long`` one has tiles in registers: its kernels take longest to make.
+    The configs of a ``plain`` one name every element type that its kernels compute with.
     """
 
     name: str
@@ -48,6 +49,7 @@ class FamilyRow:
     joint: bool = False
     overwrites: Literal["", "elements", "epilogue", "parts"] = ""
     long: bool = False
+    plain: bool = True
 
 
 _CPU: tuple[Frame, ...] = ("cpu",)
@@ -57,12 +59,21 @@ _ALL: tuple[Frame, ...] = ("cpu", "gpu")
 _ROWS = (
     FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU, long=True),
     FamilyRow("gpu_fft", "fft.gpu", "gpu_fft:SELECTOR", _GPU),
-    FamilyRow("custom", "fallback.foreign", "fallback.foreign:SELECTOR", _CPU),
+    FamilyRow("custom", "fallback.foreign", "fallback.foreign:SELECTOR", _CPU, plain=False),
     FamilyRow(
-        "block_product", "matmul.block_product", "matmul.block_weights:SELECTOR", _CPU, long=True
+        "block_product",
+        "matmul.block_product",
+        "matmul.block_weights:SELECTOR",
+        _CPU,
+        long=True,
+        plain=False,
     ),
     FamilyRow(
-        "grouped_block_product", "matmul.block_product", "matmul.block_weights:GROUPED", _CPU
+        "grouped_block_product",
+        "matmul.block_product",
+        "matmul.block_weights:GROUPED",
+        _CPU,
+        plain=False,
     ),
     FamilyRow(
         "block_product_rows",
@@ -70,8 +81,9 @@ _ROWS = (
         "matmul.block_rows:PRODUCT",
         _CPU,
         long=True,
+        plain=False,
     ),
-    FamilyRow("block_rows", "matmul.block_rows", "matmul.block_rows:ROUND", _CPU),
+    FamilyRow("block_rows", "matmul.block_rows", "matmul.block_rows:ROUND", _CPU, plain=False),
     FamilyRow("gpu_block_product", "matmul.gpu_block_product", "matmul.gpu_blocks:SELECTOR", _GPU),
     FamilyRow(
         "contraction",
@@ -81,7 +93,14 @@ _ROWS = (
         overwrites="epilogue",
         long=True,
     ),
-    FamilyRow("integer_contraction", "matmul.emit", "matmul.blocked:INTEGERS", _CPU, long=True),
+    FamilyRow(
+        "integer_contraction",
+        "matmul.emit",
+        "matmul.blocked:INTEGERS",
+        _CPU,
+        long=True,
+        plain=False,
+    ),
     FamilyRow(
         "conv", "conv.planes", "conv.select:SELECTOR", _CPU, overwrites="epilogue", long=True
     ),
@@ -92,6 +111,7 @@ _ROWS = (
         _CPU,
         overwrites="epilogue",
         long=True,
+        plain=False,
     ),
     FamilyRow("conv_weights", "conv.weights_grad", "conv.weights_grad:SELECTOR", _CPU, long=True),
     FamilyRow("attention", "attention.emit", "attention:SELECTOR", _ALL, long=True),
@@ -115,15 +135,15 @@ _ROWS = (
     FamilyRow("reduce", "reduce.emit", "reduce.select:SELECTOR", _ALL),
     FamilyRow("argreduce", "reduce.argreduce", "reduce.argreduce:SELECTOR", _CPU),
     FamilyRow("pool", "conv.pool", "conv.pool:SELECTOR", _CPU),
-    FamilyRow("common", "fallback.emit", "fallback.select:SELECTOR", symbolic=True),
+    FamilyRow("common", "fallback.emit", "fallback.select:SELECTOR", symbolic=True, plain=False),
     # Those that claim nothing: one for what is inside control flow, and parts of families above.
-    FamilyRow("loop", "loop.emit", frames=_CPU),
+    FamilyRow("loop", "loop.emit", frames=_CPU, plain=False),
     FamilyRow("conv_layout", "conv.layout"),
     FamilyRow("skinny", "matmul.skinny"),
     FamilyRow("pack", "matmul.pack"),
-    FamilyRow("block_pack", "matmul.block_pack"),
-    FamilyRow("block_product_dots", "matmul.block_product_dots"),
-    FamilyRow("block_product_tiles", "matmul.block_product_tiles"),
+    FamilyRow("block_pack", "matmul.block_pack", plain=False),
+    FamilyRow("block_product_dots", "matmul.block_product_dots", plain=False),
+    FamilyRow("block_product_tiles", "matmul.block_product_tiles", plain=False),
     FamilyRow("pack_strided", "matmul.pack_strided"),
     FamilyRow("batched_small", "matmul.batched_small"),
     FamilyRow("gpu_attention", "attention.gpu"),

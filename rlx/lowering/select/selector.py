@@ -87,6 +87,8 @@ class ProgramBuilder:
             steps.append(step)
         for v, (step, operands) in self._steps.items():
             args = tuple(number[x] if x in number else number[spread_source(x)] for x in operands)
+            if v.op is not None and v.op.commutes and step.dtypes[0] is step.dtypes[-1]:
+                args = tuple(sorted(args))  # so that x + y and y + x are one kernel
             number[v] = len(number)
             steps.append(Step(step.op, args, step.dtypes, step.dtype, step.attrs))
         ends = tuple(number[v] if v in number else number[spread_source(v)] for v in outs)

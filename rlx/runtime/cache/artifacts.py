@@ -30,6 +30,7 @@ from rlx.runtime.cache.entry import Damaged, Entry
 from rlx.runtime.cache.fingerprint import foreign_ops
 from rlx.runtime.cache.key import Key, artifact_parts
 from rlx.runtime.cache.memory import Memory
+from rlx.runtime.cache.shipped import Archive, archive_of
 from rlx.runtime.cache.store import Store
 
 if TYPE_CHECKING:
@@ -164,7 +165,7 @@ def compiled(
     from rlx.compiler.driver import compile_structure
 
     start = Tick.now()
-    shelf = Shelf(keep[0], keep[1].tools) if keep else None
+    shelf = Shelf(keep[0], keep[1].tools, _shipped(target, keep[0])) if keep else None
     with Places(graph).errors():
         if sizes is None:
             artifact, report = compile_structure(graph, target, options, shelf)
@@ -184,6 +185,12 @@ def compiled(
             if shared.unchanged():
                 store.write((key, entry))
     return artifact, report
+
+
+def _shipped(target: Target, store: Store) -> Archive | None:
+    """The kernels that RLX was installed with for a target."""
+    tools = shared.tools_of_kernels(store) if target.name == "cpu" else None
+    return archive_of(target.features.isa, tools) if tools else None
 
 
 def read_kept(store: Store, key: Key, options: Options) -> tuple[Artifact, CompileReport] | None:

@@ -21,7 +21,7 @@ from rlx.runtime.cache.fingerprint import structure
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["Key", "Part", "artifact_parts", "toolchain"]
+__all__ = ["Key", "Part", "artifact_parts", "kernel_tools", "toolchain"]
 
 
 TOOLS = ("rlx", "mlir", "llvm", "numpy", "ml_dtypes")
@@ -112,11 +112,18 @@ def toolchain(sources: str) -> tuple[Part, ...]:
     import numpy as np
 
     return (
+        *kernel_tools(sources),
+        Part("numpy", np.__version__),  # folds constants, as ml_dtypes those of bf16
+        Part("ml_dtypes", _version("ml_dtypes", "ml-dtypes")),
+    )
+
+
+def kernel_tools(sources: str) -> tuple[Part, ...]:
+    """The versions of what makes objects of kernels, whose constants are folded already."""
+    return (
         Part("rlx", f"{rlx.__version__} with sources {sources}"),
         Part("mlir", _version("torch_mlir", "torch-mlir")),
         Part("llvm", _version("llvmlite", "llvmlite")),
-        Part("numpy", np.__version__),  # folds constants, as ml_dtypes those of bf16
-        Part("ml_dtypes", _version("ml_dtypes", "ml-dtypes")),
     )
 
 
@@ -183,10 +190,11 @@ def stamps_digest(package: str | Path, found: Sequence[Stamp]) -> str:
     return digest(f"{package}\n{found!r}".encode())
 
 
-def contents_digest(package: str | Path, found: Sequence[Stamp]) -> str:
-    """One digest of the files' names and contents."""
-    whole: list[bytes] = []
+def contents_digests(package: str | Path, found: Sequence[Stamp]) -> tuple[str, str]:
+    """One digest of the files' names and contents, and one of Python's files alone."""
+    whole: list[tuple[str, bytes]] = []
     for name, *_ in found:
         with open(os.path.join(package, name), "rb") as f:
-            whole.append(f"{name}\n{digest(f.read())}\n".encode())
-    return digest(*whole)
+            whole.append((name, f"{name}\n{digest(f.read())}\n".encode()))
+    python = [line for name, line in whole if name.endswith(".py")]
+    return digest(*(line for _, line in whole)), digest(*python)

@@ -8,6 +8,7 @@ from rlx.runtime.cache.entry import Entry
 from rlx.runtime.cache.key import Key, Part
 from rlx.runtime.cache.memory import Memory
 from rlx.runtime.cache.shared import unchanged
+from rlx.runtime.cache.shipped import Archive
 from rlx.runtime.cache.store import Store
 
 __all__ = ["Shelf", "found_or_made", "in_memory", "keep"]
@@ -20,15 +21,20 @@ in_memory: Memory[bytes] = Memory(LIMIT)
 
 
 class Shelf:
-    """The objects of a store, for kernels that are made with ``tools``."""
+    """The objects of a store, for kernels that are made with ``tools``, and below them those that
+    RLX was installed with."""
 
-    def __init__(self, store: Store, tools: tuple[Part, ...]) -> None:
-        self._store, self._tools = store, tools
+    def __init__(
+        self, store: Store, tools: tuple[Part, ...], shipped: Archive | None = None
+    ) -> None:
+        self._store, self._tools, self._shipped = store, tools, shipped
 
     def read(self, kernel: str) -> bytes | None:
         """The object of a kernel, which is described by all that its code depends on."""
         entry = self._store.read(self._key(kernel))
-        return None if entry is None else entry.payload
+        if entry is not None:
+            return entry.payload
+        return None if self._shipped is None else self._shipped.read(kernel)
 
     def write(self, objects: Iterable[tuple[str, bytes]]) -> None:
         """Keep the objects of kernels."""

@@ -15,7 +15,8 @@ from rlx.runtime.cache.key import (
     Key,
     Part,
     Stamp,
-    contents_digest,
+    contents_digests,
+    kernel_tools,
     newest,
     stamps,
     stamps_digest,
@@ -23,7 +24,7 @@ from rlx.runtime.cache.key import (
 )
 from rlx.runtime.cache.store import Store
 
-__all__ = ["folder", "log", "logged", "store", "tools", "unchanged"]
+__all__ = ["PACKAGE", "folder", "log", "logged", "store", "tools", "tools_of_kernels", "unchanged"]
 
 if TYPE_CHECKING:
     from importlib.machinery import ModuleSpec
@@ -95,7 +96,16 @@ def tools(store: Store) -> tuple[Part, ...] | None:
     found = _stamps()
     if newest(found) >= _limit() or not unchanged():
         return None
-    return toolchain(_sources(found, store))
+    return toolchain(_sources(found, store)[0])
+
+
+def tools_of_kernels(store: Store) -> tuple[Part, ...] | None:
+    """As ``tools``, for objects of kernels alone: neither the native module nor NumPy has a part in
+    them, which differ between machines that RLX is installed on."""
+    found = _stamps()
+    if newest(found) >= _limit() or not unchanged():
+        return None
+    return kernel_tools(_sources(found, store)[1])
 
 
 @cache
@@ -106,21 +116,23 @@ def _stamps() -> tuple[Stamp, ...]:
 
 
 @lru_cache(maxsize=1)
-def _sources(found: tuple[Stamp, ...], store: Store) -> str:
-    """The digest of RLX's files, which the store remembers by their stamps."""
+def _sources(found: tuple[Stamp, ...], store: Store) -> tuple[str, str]:
+    """The digests of RLX's files and of those in Python, which the store remembers by the files'
+    stamps."""
     key = Key("sources", (Part("stamps", stamps_digest(PACKAGE, found)),))
     entry = store.read(key)
     if entry is not None:
-        return entry.payload.decode()
-    digest = _contents(found)
+        whole, python = entry.payload.decode().split()
+        return whole, python
+    digests = _contents(found)
     if newest(found) + SETTLED_NS < rlx.LOADED_NS:
-        store.write((key, Entry.of(key, digest.encode())))
-    return digest
+        store.write((key, Entry.of(key, " ".join(digests).encode())))
+    return digests
 
 
 @lru_cache(maxsize=1)
-def _contents(found: tuple[Stamp, ...]) -> str:
-    return contents_digest(PACKAGE, found)
+def _contents(found: tuple[Stamp, ...]) -> tuple[str, str]:
+    return contents_digests(PACKAGE, found)
 
 
 def unchanged() -> bool:
