@@ -161,7 +161,7 @@ def test_wrong_command_lines(run: Command, case: str) -> None:
 
 @pytest.mark.slow
 def test_published_runs() -> None:
-    """FSDP within 5 %, and more axes within 25 %."""
+    """One axis within 5 %, and more within 25 %, of two systems."""
     path = Path(__file__).resolve().parents[2] / "tools" / "published_runs.py"
     done = subprocess.run([sys.executable, str(path)], capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
