@@ -13,6 +13,7 @@ pytest.importorskip("onnx")
 
 import onnx
 from onnx import TensorProto, external_data_helper, helper, numpy_helper
+from onnx.reference import ReferenceEvaluator
 
 import rlx
 from rlx.frontends.onnx.tensors import ELEM_TYPES
@@ -320,6 +321,46 @@ def test_softmax_before_opset_13_joins_axes() -> None:
     np.testing.assert_allclose(y.reshape(2, 12), e / e.sum(1, keepdims=True), rtol=1e-5)
     _, log = attributes(11, "LogSoftmax <axis = 1> (x)")
     np.testing.assert_allclose(log, np.log(y), rtol=1e-4)
+
+
+def by_reference(text: str, opset: int, **feeds: Any) -> None:
+    """A model whose inputs hold ``feeds`` gives what ONNX's reference evaluator gives."""
+    m = model(text, opset)
+    with np.errstate(divide="ignore"):
+        expected = ReferenceEvaluator(m).run(None, feeds)
+    for a, b in zip(run(rlx.from_onnx(m), **feeds), expected, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("sizes", [[1, 1, 2, 3], [2, 1, 1, 3], [1, 1, 2, 1, 3], [2, 1, 1, 1, 1]])
+@pytest.mark.parametrize("align", [0, 1])
+def test_an_affine_grid_of_one_image_and_along_axes_of_one_element(
+    sizes: list[int], align: int
+) -> None:
+    rank = len(sizes) - 2
+    theta = np.random.default_rng(0).standard_normal((sizes[0], rank, rank + 1))
+    text = (
+        f"g (float[{sizes[0]}, {rank}, {rank + 1}] t) => (float y) <int64[{rank + 2}] s ="
+        f" {{{', '.join(map(str, sizes))}}}> {{ y = AffineGrid <align_corners = {align}> (t, s) }}"
+    )
+    by_reference(text, 20, t=theta.astype(np.float32))
+
+
+def test_blocks_of_a_vector_have_scales() -> None:
+    x = np.int8([1, 2, -3, 4])
+    text = """g (int8[4] x) => (float[4] y) <float[2] s = {{0.5, 2.0}}>
+        {{ y = DequantizeLinear <axis = {}, block_size = 2> (x, s) }}"""
+    for axis in (0, -1):
+        (y,) = run(rlx.from_onnx(model(text.format(axis), 21)), x=x)
+        assert y.tolist() == [0.5, 1, -6, 8]
+
+
+def test_a_slice_backwards_from_before_the_first_element_starts_at_it() -> None:
+    """As ONNX says it, and ONNX Runtime does it; not as NumPy and the reference evaluator do."""
+    text = """g (float[3] x) => (float y) <int64[1] from = {-9}, int64[1] to = {-9},
+        int64[1] axes = {0}, int64[1] steps = {-1}> { y = Slice (x, from, to, axes, steps) }"""
+    (y,) = run(rlx.from_onnx(model(text)), x=np.float32([1, 2, 3]))
+    assert y.tolist() == [1]
 
 
 OLD = [

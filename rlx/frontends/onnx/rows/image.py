@@ -20,6 +20,7 @@ from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.movement import axis_of
 from rlx.ops.pointwise.division import FloorDivide
 from rlx.ops.reduction.reduce import as_value
+from rlx.ops.sugar import concat
 from rlx.types import Dim, SymDim, f32, i64
 
 __all__ = ["ROWS"]
@@ -298,6 +299,25 @@ def grid_sample(n: Node) -> Value:
     return sample_grid(x, grid, mode, n.attr("padding_mode", "zeros"), align)
 
 
+def affine_grid(n: Node) -> Value:
+    """The places that an affine map sends those of an image to; an axis of one element has its
+    place at -1 with ``align_corners``. ONNX's function for it has nan there, and takes no batch
+    of one."""
+    theta, sizes, align = n[0], n.dims(1)[2:], bool(n.attr("align_corners", 0))
+    rank = len(sizes)
+    if theta.shape[1:] != (rank, rank + 1):
+        raise ShapeError(f"theta must be [N, {rank}, {rank + 1}], found {theta.type}")
+    columns = [constant(1, theta.dtype).expand(sizes)]
+    for axis, size in enumerate(sizes):
+        o, d = Iota((size,), 0, i64).out * 2, as_value(size)
+        number, by = (o, (d - 1).maximum(1)) if align else (o + 1, d)
+        at = number.cast(theta.dtype) / by.cast(theta.dtype) - 1
+        columns.insert(0, at.reshape([size, *[1] * (rank - axis - 1)]).expand(sizes))
+    points = theta.type.with_shape(sizes).size
+    columns = [c.reshape([points, 1]) for c in columns]
+    return (concat(columns, 1) @ theta.mT).reshape([theta.shape[0], *sizes, rank])
+
+
 def col2im(n: Node) -> Value:
     """Columns of blocks added up into the images that they are from."""
     x, image, block = n[0], n.ints(1), n.ints(2)
@@ -315,4 +335,10 @@ def col2im(n: Node) -> Value:
     return image_of_columns(x, image, block, strides, dilations, low, high)
 
 
-ROWS: Rows = {"Col2Im": col2im, "GridSample": grid_sample, "Resize": resize, "Upsample": upsample}
+ROWS: Rows = {
+    "AffineGrid": affine_grid,
+    "Col2Im": col2im,
+    "GridSample": grid_sample,
+    "Resize": resize,
+    "Upsample": upsample,
+}

@@ -105,9 +105,12 @@ def sliced(n: Node) -> Value:
 
 
 def _cut(x: Value, axis: int, start: Dim, end: Dim, step: int) -> Value:
-    """One axis of a slice, whose bounds mean what they mean in Python."""
+    """One axis of a slice, whose bounds mean what they mean in Python, but that a negative step
+    from before the first element starts at it."""
     dim = x.shape[axis]
     if isinstance(dim, int) and isinstance(start, int) and isinstance(end, int):
+        if step < 0 and start < -dim:
+            start = -dim
         places = range(*slice(start, end, step).indices(dim)) if step else range(0)
         if step < 0:
             return pick(x, axis, np.array(places, np.int64))

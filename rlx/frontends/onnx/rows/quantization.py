@@ -27,7 +27,7 @@ def _spread(n: Node, v: Value, x: Value) -> Value:
     if not v.rank or v.shape == (1,):
         return v.reshape([])
     axis = axis_of(axis, x.rank, "axis")
-    if v.rank == 1:
+    if v.rank == 1 and not block:
         return v.reshape([*v.shape, *[1] * (x.rank - axis - 1)])
     size, count = x.type.static_shape[axis], v.type.static_shape[axis]
     if v.rank != x.rank or block * count < size or block * (count - 1) >= size:
@@ -44,11 +44,10 @@ def rounded(x: Value, zero: Value | None, to: DType) -> Value:
 
 def _axis(n: Node, scale: Value, x: Value) -> tuple[int, ...] | None:
     """The axis of scales, as ops have it; None for blocks, which they have not."""
-    axis = n.attr("axis", 1)
-    n.ignore("block_size")
+    axis, block = n.attr("axis", 1), n.attr("block_size", 0)
     if not scale.rank or scale.shape == (1,):
         return ()
-    return (axis_of(axis, x.rank, "axis"),) if scale.rank == 1 else None
+    return (axis_of(axis, x.rank, "axis"),) if scale.rank == 1 and not block else None
 
 
 def quantize(n: Node) -> Value:
