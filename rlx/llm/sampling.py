@@ -25,6 +25,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import DimLike
+from rlx.ops.nn.sampling import COLDEST
 from rlx.ops.random.distributions import fold_in, gumbel, key_data
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class SamplingParams:
     @property
     def greedy(self) -> bool:
         """Whether the greatest logit is taken, whatever the seed."""
-        return self.temperature == 0.0 or self.top_k == 1
+        return self.temperature < COLDEST or self.top_k == 1
 
 
 RANGES = (

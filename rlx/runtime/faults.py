@@ -32,6 +32,8 @@ def with_index(fault: FaultError, graph: Graph, given: Mapping[str, Any]) -> Fau
     for the rest: where those follow from integers that were given, which takes a moment.
     """
     arrays = {name: a for name, a in given.items() if isinstance(a, np.ndarray)}
+    if not graph.nodes():
+        return fault  # the signature of an artifact
     try:
         if graph.symbols:
             leaves = (v for v in (*graph.inputs, *graph.params) if v.name in arrays)

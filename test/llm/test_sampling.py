@@ -129,9 +129,12 @@ def sampler() -> Sampler:
     return Sampler(VOCAB)
 
 
-def test_greedy_takes_the_greatest(sampler: Sampler) -> None:
+@pytest.mark.parametrize("temperature", [0, 1e-50, 1e-45, 1e-38, 1e-30])
+def test_greedy_takes_the_greatest(sampler: Sampler, temperature: float) -> None:
+    """So does every temperature by which logits in f32 would overflow."""
     x = logits_of(5)
-    drawn = sampler.draw(x, [Row(SamplingParams(temperature=0), [], []) for _ in range(5)])
+    params = SamplingParams(temperature=temperature)
+    drawn = sampler.draw(x, [Row(params, [], []) for _ in range(5)])
     assert [d.token for d in drawn] == x.argmax(-1).tolist()
 
 

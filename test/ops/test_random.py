@@ -266,6 +266,10 @@ def test_temperature_0_is_the_greatest_whatever_the_key() -> None:
     for seed in (0, 1):
         found = draw(lambda key, v: v.sample(key, temperature=0.0), x, seed=seed)
         np.testing.assert_array_equal(found, x.argmax(-1))
+    apart = np.float32(np.random.default_rng(0).permuted(np.tile(range(9), (6, 1)), axis=1))
+    for cold in (1e-50, 1e-38, 1e-30):
+        found = draw(lambda key, v, cold=cold: v.sample(key, temperature=cold), apart)
+        np.testing.assert_array_equal(found, apart.argmax(-1))
 
 
 def test_a_run_with_another_key_draws_anew() -> None:

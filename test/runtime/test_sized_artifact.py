@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import ArtifactError, NameError, ShapeError, UnsupportedError
+from rlx.errors import ArtifactError, FaultError, NameError, ShapeError, UnsupportedError
 from rlx.runtime.artifact import Artifact
 from rlx.tools.cli import main
 
@@ -62,6 +62,16 @@ def _of(made: Artifact, wanted: Any) -> Artifact:
 
     found = [v for v in made.variants if v.sizes and wanted(conditions_of(v.sizes))]  # type: ignore
     return replace(made, variants=tuple(found))
+
+
+def test_a_fault_is_told_at_any_size() -> None:
+    """There are no ops to look for the index in: the line is that of the graph."""
+    g = rlx.Graph()
+    g.set_outputs({"y": g.input("x", ["rows", 3]).gather(g.input("at", [2], "i64"))})
+    f = rlx.Session("cpu").load(rlx.compile_artifact(g))
+    for rows in (1, 5):
+        with pytest.raises(FaultError, match=r"test_sized_artifact.*gather: .* out of range"):
+            f.run({"x": np.zeros((rows, 3), np.float32), "at": np.array([0, rows])})
 
 
 def test_it_is_not_much_larger_than_one_for_one_size(made: Artifact) -> None:

@@ -22,7 +22,10 @@ from rlx.ops.reduction.sort import Sort
 from rlx.ops.reduction.topk import TopK
 from rlx.types import FLOATS, Shape, TensorType, i64
 
-__all__ = ["Dropout", "Sample"]
+__all__ = ["COLDEST", "Dropout", "Sample"]
+
+COLDEST = 1e-30
+"""Temperatures below it are 0: logits divided by them would overflow, and then be equal."""
 
 
 class Drawing(Op):
@@ -153,7 +156,7 @@ class Sample(Drawing, name="mir.sample"):
 
     def expand(self) -> Value:
         x = widened(self.logits)
-        if self.temperature == 0.0:
+        if self.temperature < COLDEST:
             return ArgMax.build(x, -1)
         if self.temperature != 1.0:
             x = x / self.temperature
