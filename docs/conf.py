@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import textwrap
 from itertools import takewhile
 from pathlib import Path
@@ -84,6 +85,9 @@ def _read(app: Any, name: str, source: list[str]) -> None:
     page = _ROOT / "docs" / f"{name}.md"
     if not page.exists():
         return
+    if page.parent.name == "tutorials":
+        offer = f'<a href="../notebooks/{page.stem}.ipynb" download>This page as a notebook</a>'
+        source[0] = source[0].replace("\n\n", f"\n\n{offer}\n\n", 1)
     shown = {v: k for k, v in _SHOWN.items()}.get(f"{name}.md")
     if shown is None:
         source[0] = _links(source[0], page.parent, page)
@@ -119,6 +123,14 @@ def _language(lines: list[str]) -> str:
     return "python"
 
 
+def _notebooks(app: Any, failed: Exception | None) -> None:
+    sys.path.insert(0, str(_ROOT / "tools"))
+    import notebooks
+
+    notebooks.write(Path(app.outdir) / "notebooks")
+
+
 def setup(app: Any) -> None:
     app.connect("source-read", _read)
+    app.connect("build-finished", _notebooks)
     app.connect("autodoc-process-docstring", _docstring)

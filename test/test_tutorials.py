@@ -3,15 +3,21 @@ compared."""
 
 from __future__ import annotations
 
+import doctest
+import importlib
+import importlib.util
+import json
+import os
 import re
 import shutil
 import subprocess
 import sysconfig
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from support.documents import ROOT, prepare, run_page
+from support.documents import ROOT, RUN, blocks, prepare, run_page
 
 DOCS = ROOT / "docs"
 PAGES = sorted(
@@ -67,3 +73,47 @@ def test_the_program_in_c(tmp_path: Path) -> None:
     ).stdout
     expected = rlx.interpret(g, {"x": np.ones((1, 4), np.float32)})[0][0]
     assert np.allclose([float(word) for word in printed.split()], expected, atol=1e-4)
+
+
+# -- as notebooks --------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def notebooks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """The notebooks of the site, by their tutorials."""
+    spec = importlib.util.spec_from_file_location("notebooks", ROOT / "tools" / "notebooks.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    written = module.write(tmp_path_factory.mktemp("notebooks"))
+    return {p.stem: json.loads(p.read_text(encoding="utf-8")) for p in written}
+
+
+@pytest.mark.parametrize("path", sorted((DOCS / "tutorials").glob("*.md")), ids=lambda p: p.stem)
+def test_a_notebook_has_the_code_of_its_page(path: Path, notebooks: dict[str, Any]) -> None:
+    cells = [c for c in notebooks[path.stem]["cells"] if c["cell_type"] == "code"]
+    run = [b for b in blocks(path.read_text(encoding="utf-8")) if b.language in RUN and not b.mark]
+    for cell, block in zip(cells, run, strict=True):
+        code = re.sub(r"^!", "", cell["source"], flags=re.MULTILINE).replace("\\\n ", "\\\n")
+        assert code == block.text.rstrip("\n")
+        assert "".join(o["text"] for o in cell["outputs"]) == (block.expected or "")
+
+
+def test_a_notebook_runs(
+    notebooks: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shells = pytest.importorskip("IPython.core.interactiveshell", reason="IPython is missing")
+    capture = importlib.import_module("IPython.utils.capture").capture_output
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "profile"))
+    monkeypatch.setenv("PATH", f"{sysconfig.get_path('scripts')}:{os.environ['PATH']}")
+    shell = shells.InteractiveShell()
+    for cell in notebooks["first-graph"]["cells"]:
+        if cell["cell_type"] == "code":
+            with capture() as printed:
+                done = shell.run_cell(cell["source"])
+            done.raise_error()
+            expected = "".join(o["text"] for o in cell["outputs"])
+            found = printed.stdout.replace("\r\n", "\n")  # a shell command has a terminal
+            found = re.sub(r"<ipython-input-[^>]*>", "tour.py", found)
+            assert doctest.OutputChecker().check_output(expected, found, doctest.ELLIPSIS), found

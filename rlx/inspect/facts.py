@@ -110,7 +110,7 @@ def _weights(tensors: Iterable[tuple[str, TensorType]]) -> Facts:
 
 
 def _range(symbol: Symbol) -> str:
-    return f"{symbol.least} on" if symbol.most is None else f"{symbol.least} to {symbol.most}"
+    return f"{symbol.least} or more" if symbol.most is None else f"{symbol.least} to {symbol.most}"
 
 
 def _told(artifact: Artifact) -> Iterator[tuple[Symbol, str]]:

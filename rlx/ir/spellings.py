@@ -113,6 +113,7 @@ FUNCTIONS: dict[str, str] = {
     "asarray": _CONSTANT, **{d.long_name: name for name, d in DTYPES.items() if d.kind != "bool"},
     "manual_seed": "random.key_data(seed)", "no_grad": "stop_gradient(x)",
     "device": "Session(device)", "to_device": "Session().to_device(array)",
+    "numpy": "xp, NumPy's functions on Values and arrays",
     "fori_loop": "fori(...)", "while": "while_loop(...)", "if": "cond(...)",
     "Function": "custom_fn(...)", "export": "compile_artifact(graph).save(path)",
 }  # fmt: skip

@@ -72,7 +72,9 @@ class Profile(Printed):
     ``seconds`` are those of the fastest run and ``median`` of the one in the middle, the call from
     Python included; ``around`` is the least that a run took outside its launches; ``memory`` has
     the bytes of params, of what the prologue makes of them, and between kernels. The rows add up to
-    no more than ``seconds``: to less where other programs interrupt every run somewhere.
+    no more than ``seconds``: to less where other programs interrupt every run somewhere. ``whole``
+    is the device where that is not a CPU: its launches are not timed one by one, and there are no
+    rows.
     """
 
     rows: list[Row]
@@ -83,6 +85,7 @@ class Profile(Printed):
     threads: int
     roof: Roof | None = None
     memory: Mapping[str, int] = field(default_factory=dict[str, int])
+    whole: str = ""
 
     @property
     def launched(self) -> float:
@@ -105,10 +108,12 @@ class Profile(Printed):
         return {
             "runs": self.runs, "threads": self.threads, "seconds": self.seconds,
             "median_seconds": self.median, "around_seconds": self.around, "roof": roof,
-            "memory": dict(self.memory), "rows": rows,
+            "memory": dict(self.memory), "whole": self.whole, "rows": rows,
         }  # fmt: skip
 
     def __str__(self) -> str:
+        if self.whole:
+            return "\n".join(self.sums())
         table = self.table()
         return "\n".join([*_aligned(table, len(table[0]) - 3), "", *self.sums()])
 
@@ -131,8 +136,8 @@ class Profile(Printed):
     @property
     def _unit(self) -> tuple[str, float]:
         """What times are shown in: microseconds, where no row takes a millisecond."""
-        short = all(r.seconds < 1e-3 for r in self.rows)
-        return ("us", 1e6) if short else ("ms", 1e3)
+        longest = max((r.seconds for r in self.rows), default=self.median)
+        return ("us", 1e6) if longest < 1e-3 else ("ms", 1e3)
 
     def _time(self, seconds: float) -> str:
         name, each = self._unit
@@ -151,6 +156,12 @@ class Profile(Printed):
     def sums(self) -> list[str]:
         """The lines below the table."""
         unit = self._unit[0]
+        if self.whole:
+            return [
+                f"{self._time(self.seconds):>9s} {unit}  the fastest of {self.runs} runs on"
+                f" {self.whole} (median {self._time(self.median)} {unit})",
+                "its launches are not timed one by one; compile for 'cpu' to see those of a CPU",
+            ]
         lines = [
             f"{self._time(self.launched):>9s} {unit}  in launches, each at its fastest",
             f"{self._time(self.around):>9s} {unit}  around them, at the least",

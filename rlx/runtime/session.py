@@ -429,7 +429,8 @@ class CompiledGraph(Hinted, Uncopied):
         return BoundState(self._graph, state, self._short.find, self.run_in_place, self._in_place)
 
     def profile(self, inputs: Mapping[str, Any] | None = None, runs: int = 20) -> Profile:
-        """Time the launches of ``runs`` runs on arrays by name; the result prints as a table.
+        """Time the launches of ``runs`` runs on arrays by name; the result prints as a table. On a
+        GPU the runs are timed as wholes.
 
         Raises as ``run`` does, and UnsupportedError on a device whose runs are no launches.
         """

@@ -31,7 +31,7 @@ def chart(values: Sequence[float], first: int, across: str, up: str) -> str:
 
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {_WIDTH} {_HEIGHT}" width="{_WIDTH}"'
-        ' font-family="sans-serif" font-size="11" fill="currentColor">'
+        ' style="max-width: 100%" font-family="sans-serif" font-size="11" fill="currentColor">'
     ]
     for v in (low, (low + high) / 2, high):
         parts.append(

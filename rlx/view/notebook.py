@@ -84,6 +84,8 @@ def pipeline_html(p: PipelineInspect) -> str:
 
 def profile_html(p: Profile) -> str:
     """The rows of a profile, the slowest first, with bars of their shares."""
+    if p.whole:
+        return _text(str(p))
     head, *rows = p.table()
     shares = [r.seconds / p.launched if p.launched else 0.0 for r in p.slowest()]
     bars = [

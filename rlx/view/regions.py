@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from rlx._mlir import ir
 from rlx.dialects.bridge import place_of
 from rlx.dialects.convert import from_type
-from rlx.lowering.functions import functions
+from rlx.lowering.functions import functions, output_names
 from rlx.lowering.region import Regions
 from rlx.view.picture import Box, short_type
 
@@ -54,9 +54,9 @@ def boxes_of_module(module: ir.Module, profile: Profile | None = None) -> list[B
         for v in op.results:
             number[v] = len(boxes)
         boxes.append(_box(op, reads, held, times, regions))
-    for n, v in enumerate(outputs):
+    for name, v in zip(output_names(main), outputs, strict=True):
         reads = (number[v],) if v in number else ()
-        boxes.append(Box("output", (f"output {n}", short_type(from_type(v.type))), reads))
+        boxes.append(Box("output", (f"output {name}", short_type(from_type(v.type))), reads))
     return boxes
 
 

@@ -122,7 +122,7 @@ def test_kinds_are_told_by_what_is_in_files(here: Path) -> None:
 
 SAID = {
     "small.mlir": ["a graph's text", "input x: f32[batch, 4]", "output y: f32[batch, 2]",
-                   "dim batch: 0 on", "1 params (1 f32): 8 elements, 32 B", "matmul 1"],
+                   "dim batch: 0 or more", "1 params (1 f32): 8 elements, 32 B", "matmul 1"],
     "small.rlx": ["device cpu", "input x: f32[3, 4]", "output y: f32[3, 2]", "variant 0: ",
                   "kernels, ", "of code"],
     "bert": ["the folder of a sentence encoder", "input ids: i64[batch, tokens]", "bert_layer"],

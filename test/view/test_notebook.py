@@ -98,7 +98,7 @@ def test_a_page_shows_itself_and_is_short_in_text() -> None:
     assert page.startswith("<!doctype html>") and isinstance(page, str)
     frame = page._repr_html_()
     assert frame.startswith("<iframe srcdoc=") and "<!doctype" not in frame
-    assert 'id="picture"' in page and "fused contraction" in page
+    assert 'id="picture"' in page and "fused contraction" in page and "output mean" in page
 
 
 def test_the_picture_of_a_page_has_times() -> None:
