@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 import types
 from collections.abc import Callable, Sequence
-from typing import Any, NoReturn
+from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
 
 import numpy as np
 
@@ -36,7 +36,10 @@ __all__ = ["CustomOp", "custom_fn", "custom_op"]
 Types = TensorType | tuple[TensorType, ...]
 
 
-class CustomOp:
+Result = TypeVar("Result")
+
+
+class CustomOp(Generic[Result]):
     """An op that was declared by a function: called with Values, it gives its result, or the tuple
     of them. ``op`` is its class."""
 
@@ -46,13 +49,35 @@ class CustomOp:
         build: Callable[..., Any] = op.build
         self._build = located(build, op.name)
 
-    def __call__(self, *operands: Value | None, **attrs: Any) -> Any:
+    def __call__(self, *operands: Value | None, **attrs: Any) -> Result:
         return self._build(*operands, **attrs)
 
     def __repr__(self) -> str:
         return f"<custom op {self.op.name}>"
 
 
+@overload
+def custom_op(
+    name: str,
+    *,
+    infer: Callable[..., Types],
+    kernel: Callable[[Any], CustomKernel] | None = None,
+    vjp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
+    batch: Callable[..., Any] | None = None,
+    results: Literal[1] = 1,
+) -> Callable[[Callable[..., Any]], CustomOp[Value]]: ...
+@overload
+def custom_op(
+    name: str,
+    *,
+    infer: Callable[..., Types],
+    kernel: Callable[[Any], CustomKernel] | None = None,
+    vjp: Callable[..., Any] | None = None,
+    jvp: Callable[..., Any] | None = None,
+    batch: Callable[..., Any] | None = None,
+    results: int,
+) -> Callable[[Callable[..., Any]], CustomOp[tuple[Value, ...]]]: ...
 @located
 def custom_op(
     name: str,
@@ -63,7 +88,7 @@ def custom_op(
     jvp: Callable[..., Any] | None = None,
     batch: Callable[..., Any] | None = None,
     results: int = 1,
-) -> Callable[[Callable[..., Any]], CustomOp]:
+) -> Callable[[Callable[..., Any]], CustomOp[Any]]:
     """Declare the op ``name`` ("prefix.name") by what it means: a NumPy function.
 
     The function takes an array an operand, by position, and attributes by keyword only, each
@@ -82,7 +107,7 @@ def custom_op(
     """
 
     @located
-    def declare(function: Callable[..., Any]) -> CustomOp:
+    def declare(function: Callable[..., Any]) -> CustomOp[Any]:
         operands, attrs = _fields(name, function)
         body: dict[str, Any] = {
             "__doc__": function.__doc__ or f"The op {name}, declared outside RLX.",

@@ -86,6 +86,11 @@ g = rlx.Graph("g")
 x = g.input("x", [2, 3])
 y = x.gelu()
 f = rlx.Session().compile(g, fus=False)
+
+one = rlx.custom_op("my.one", infer=lambda x: x)(lambda x: x)
+two = rlx.custom_op("my.two", infer=lambda x: (x, x), results=2)(lambda x: (x, x))
+reveal_type(one(x))
+reveal_type(two(x))
 """
 
 
@@ -179,7 +184,7 @@ def test_a_hover_has_the_signature_and_the_docstring(folder: Path) -> None:
     assert "x: the tensor" in text
 
 
-def test_a_misspelled_option_is_an_error(folder: Path) -> None:
+def test_pyright_knows_options_and_what_custom_ops_give(folder: Path) -> None:
     command = _server()
     if command is None:
         pytest.skip("pyright is not installed")
@@ -188,3 +193,5 @@ def test_a_misspelled_option_is_an_error(folder: Path) -> None:
         [pyright, "--project", str(folder)], capture_output=True, text=True, check=False
     )
     assert 'No parameter named "fus"' in done.stdout
+    assert 'Type of "one(x)" is "Value"' in done.stdout
+    assert 'Type of "two(x)" is "tuple[Value, ...]"' in done.stdout
