@@ -126,6 +126,30 @@ def test_any_sizes_and_artifacts(tmp_path: Path) -> None:
             np.testing.assert_array_equal(total, np.full((n, 3), 6.0))
 
 
+def test_ranks_train_with_slices_of_the_state() -> None:
+    def regression(rows: int) -> rlx.Graph:
+        g = rlx.Graph("regression")
+        x, y = g.input("x", [rows, 3]), g.input("y", [rows, 1])
+        w = g.param("w", value=np.ones((3, 1), np.float32))
+        g.set_outputs([((x @ w - y) ** 2.0).mean()])
+        return g
+
+    x = np.random.default_rng(0).standard_normal((8, 3)).astype(np.float32)
+    y, found = x @ np.array([[1], [2], [3]], np.float32), session("opencl")
+    alone = rlx.compile_training(regression(8), rlx.optim.Adam(lr=0.1))
+    wanted = [alone({"x": x, "y": y}).loss for _ in range(4)]
+
+    def rank(number: int) -> list[float]:
+        mine = slice(4 * number, 4 * number + 4)
+        step = rlx.compile_training(
+            regression(4), rlx.optim.Adam(lr=0.1), mesh=TWO, zero=3, session=found
+        )
+        return [step({"x": x[mine], "y": y[mine]}).loss for _ in range(4)]
+
+    for losses in run_threads(TWO, rank):
+        np.testing.assert_allclose(losses, wanted, rtol=1e-5)
+
+
 def test_the_report_says_that_they_go_by_way_of_the_host() -> None:
     f = session("opencl").compile(graph(CASES["sum"][0], 2))
     native = f.reports[0].compilation.dispatch.native

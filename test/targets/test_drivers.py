@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -579,3 +580,26 @@ def test_a_library_that_is_missing_and_a_device_that_is_none_are_said() -> None:
 
 def test_kernels_say_little_of_their_code() -> None:
     assert "code" not in repr(Kernel("k", b"x" * 1000, (1, 1, 1), ()))
+
+
+class Slow:
+    """A driver that takes a while to open; how many were being opened at once."""
+
+    inside, most = 0, 0
+
+    def __init__(self) -> None:
+        Slow.inside += 1
+        Slow.most = max(Slow.most, Slow.inside)
+        time.sleep(0.05)
+        Slow.inside -= 1
+
+
+def test_drivers_are_opened_one_after_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Threads that are ranks ask for a device at once, and PoCL ends a process that does."""
+    monkeypatch.setitem(drivers.DRIVERS, "opencl", drivers.DriverRow(f"{__name__}:Slow"))
+    threads = [threading.Thread(target=drivers.open_driver, args=("opencl",)) for _ in range(3)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join()
+    assert Slow.most == 1

@@ -102,7 +102,8 @@ def open_driver(api: str) -> Driver:
     if _user != os.getpid():
         raise _forked(f"{api}: libraries of GPUs were called")
     module, _, name = DRIVERS[api].opener.partition(":")
-    return getattr(importlib.import_module(module), name)()
+    with _lock:  # PoCL ends a process in which two threads begin to use it at once
+        return getattr(importlib.import_module(module), name)()
 
 
 def shared_driver(api: str) -> Driver:
