@@ -19,6 +19,7 @@ import pytest
 
 from rlx.knobs import MAX_THREADS
 from rlx.ops.control.bodies import MAX_DEPTH
+from rlx.schedule.plan import FIRST_PARAM
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE = ROOT / "rlx"
@@ -139,9 +140,13 @@ def test_no_module_has_the_name_of_an_op() -> None:
 
 @pytest.mark.parametrize(
     ("header", "name", "limit"),
-    [("step.h", "kMaxDepth", MAX_DEPTH), ("thread_count.h", "kMaxThreads", MAX_THREADS)],
+    [
+        ("step.h", "kMaxDepth", MAX_DEPTH),
+        ("step.h", "kBaseFirstParam", FIRST_PARAM),
+        ("thread_count.h", "kMaxThreads", MAX_THREADS),
+    ],
 )
-def test_limits_of_the_native_runtime_are_those_of_python(
+def test_numbers_of_the_native_runtime_are_those_of_python(
     header: str, name: str, limit: int
 ) -> None:
     text = (PACKAGE / "runtime" / "native" / header).read_text(encoding="utf-8")

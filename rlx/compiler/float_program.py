@@ -15,11 +15,10 @@ from rlx.ir.given import param_arrays
 from rlx.ir.graph import Graph
 from rlx.kernels.registry import emit_kernel
 from rlx.lowering.compilation import Compilation
-from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, KernelCode, Variant
 from rlx.runtime.weights import Code, Weights
 from rlx.schedule.codec import main_words, prologue_words
-from rlx.schedule.plan import Schedule, prologue_first
+from rlx.schedule.plan import FIRST_PARAM, Schedule, prologue_first
 from rlx.schedule.steps import launches, memories_of
 from rlx.targets.base import Target
 from rlx.targets.cortexm.features import Core
@@ -54,7 +53,7 @@ def float_program(graph: Graph, params: Mapping[str, Any], core: Core) -> tuple[
     read = memories_of(schedule.main)
     packed = _packed(schedule, constants, launched, values, target)
     arrays = [*(values[name] for name, _, _ in schedule.params), *schedule.constants]
-    kept = {n: np.asarray(a) for n, a in enumerate(arrays, _native.BASE_FIRST_PARAM) if n in read}
+    kept = {n: np.asarray(a) for n, a in enumerate(arrays, FIRST_PARAM) if n in read}
     program = Program(graph.name, core, schedule, tuple(names), packed, kept)
     needed = sorted({step.kernel for step in launches(schedule.main)})
     kernels = [schedule.kernels[n] for n in needed]

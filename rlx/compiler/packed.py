@@ -7,6 +7,7 @@ from dataclasses import replace
 from rlx.runtime import _native
 from rlx.runtime.artifact import Artifact, Variant
 from rlx.runtime.weights import Code, Weights
+from rlx.schedule.plan import FIRST_PARAM
 from rlx.schedule.steps import memories_of
 from rlx.types import DTYPES, TensorType
 
@@ -28,11 +29,10 @@ def packed(artifact: Artifact) -> Artifact:
         return artifact
     types = {n: TensorType(tuple(shape), DTYPES[dt]) for n, dt, shape in artifact.params}
     names = list(types)
-    follows = {names[i] for v in variants for _, params in v.prologue for i in params}
-    first = _native.BASE_FIRST_PARAM
+    follows = {i for v in variants for _, params in v.prologue for i in params}
     reads = {n for v in variants for n in memories_of(v.main)}
-    stands = {name for n, name in enumerate(names, first) if name in follows and n not in reads}
-    room = MOST * sum(int(types[name].nbytes) for name in follows)
+    stands = {names[i] for i in follows if FIRST_PARAM + i not in reads}
+    room = MOST * sum(int(types[names[i]].nbytes) for i in follows)
     if not follows or int(variants[0].packed_bytes) > room:
         return artifact
     code = [Code(v) for v in variants]

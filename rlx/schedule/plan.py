@@ -12,13 +12,15 @@ from rlx.base.frozen import frozen
 from rlx.schedule.steps import Launch, Place, Size, Step, launches, map_each
 
 __all__ = [
-    "ROLES", "Buffer", "KernelRef", "LaunchInfo", "PrologueStep", "Role", "Schedule", "Signature",
-    "Site", "prologue_first",
+    "FIRST_PARAM", "ROLES", "Buffer", "KernelRef", "LaunchInfo", "PrologueStep", "Role", "Schedule",
+    "Signature", "Site", "prologue_first",
 ]  # fmt: skip
 
 Role = Literal["arena", "packed", "error", "param", "constant", "input", "output"]
 ROLES: tuple[Role, ...] = get_args(Role)
-"""The memories, in the order in which they are numbered."""
+"""The memories, in the order in which they are numbered: of the first three there is one each."""
+
+FIRST_PARAM = ROLES.index("param")
 
 Signature: TypeAlias = tuple[str, str, tuple[int, ...]]
 """Name, element type and shape of a param, input or output."""
@@ -57,7 +59,7 @@ class Buffer:
 class Schedule:
     """The steps of a graph for one target, and what they are on.
 
-    Memories are numbered: arena, packed, error, then each param, constant, input and output.
+    ``memories`` says which memory has which number.
     ``slots`` says of the arena and the packed memory of a GPU where the buffers in them begin;
     ``trails`` are the locations of params, inputs and outputs as MLIR text. ``buffers`` are those
     of the arena while dims have no sizes yet; else every place has its offset.
@@ -79,6 +81,15 @@ class Schedule:
     buffers: tuple[Buffer, ...] = ()
 
     @property
+    def memories(self) -> list[tuple[Role, int]]:
+        """The role of each memory, in the order of their numbers, and which of its role it is."""
+        several = {
+            "param": self.params, "constant": self.constants, "input": self.inputs,
+            "output": self.outputs,
+        }  # fmt: skip
+        return [(role, n) for role in ROLES for n in range(len(several.get(role, (role,))))]
+
+    @property
     def launches(self) -> list[LaunchInfo]:
         """What each launch is for: those of the prologue, then those of main."""
         steps = (*(step for step, _ in self.prologue), *self.main)
@@ -90,7 +101,7 @@ def prologue_first(schedule: Schedule) -> tuple[Schedule, int, int]:
     """The schedule with the constants and the kernels of its prologue before the others, and how
     many of each there are: so that the steps of equal prologues are equal words, whatever main is.
     """
-    first, count = 3 + len(schedule.params), len(schedule.constants)
+    first, count = FIRST_PARAM + len(schedule.params), len(schedule.constants)
     constants: dict[int, int] = {}
     kernels: dict[int, int] = {}
 

@@ -121,9 +121,8 @@ class _Memories:
     def __init__(self, schedule: Schedule) -> None:
         self.names: list[tuple[str, str]] = []
         self.arguments: list[str] = []
-        seen: dict[Role, int] = {}
-        for role, name, kind in memory_types(schedule):
-            index = seen[role] = seen.get(role, -1) + 1
+        typed = zip(schedule.memories, memory_types(schedule), strict=True)
+        for (_, index), (role, name, kind) in typed:
             ssa = f"%{role}" if name is None else f"%{role}{index}"
             self.names.append((ssa, f"memref<{kind}>"))
             named = f", lir.name = {_quoted(name)}" if name is not None else ""

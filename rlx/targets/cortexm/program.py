@@ -42,11 +42,6 @@ class Program:
     constants: dict[int, Array]
 
     @property
-    def first_input(self) -> int:
-        """The number of the memory of the first input."""
-        return 3 + len(self.schedule.params) + len(self.schedule.constants)
-
-    @property
     def scratch_bytes(self) -> int:
         """Of the launch that needs most."""
         return max((int(s.grid[2]) for s in launches(self.schedule.main)), default=0)
@@ -265,20 +260,18 @@ class _Writer:
 
     def place(self, place: Place) -> str:
         """The address of a place."""
-        base, memory, own = place.base, self.program.memory, self.program
-        outputs = own.first_input + len(own.schedule.inputs)
-        at = int(place.offset)
-        if base == 0:
-            name, at = "memory", at + memory["arena"]
-        elif base == 1:
+        own, memory = self.program, self.program.memory
+        role, n = own.schedule.memories[place.base]
+        name, at = "memory", int(place.offset)
+        if role == "packed":
             name = "packed"
-        elif base == 2:
-            name, at = "memory", at + memory["error"]
-        elif base < own.first_input:
-            name = f"constant_{base}"
-        elif base < outputs:
-            name, at = "memory", at + memory["inputs"] + own.inputs[base - own.first_input]
+        elif role in ("param", "constant"):
+            name = f"constant_{place.base}"
+        elif role == "input":
+            at += memory["inputs"] + own.inputs[n]
+        elif role == "output":
+            at += memory["outputs"] + own.outputs[n]
         else:
-            name, at = "memory", at + memory["outputs"] + own.outputs[base - outputs]
+            at += memory[role]
         rounds = "".join(f" + round{depth} * {step}" for depth, step in place.moves)
         return f"(void *)((uint8_t *){name} + {at}{rounds})"
