@@ -1,17 +1,18 @@
 """Every op, compiled, on its samples and element types: by kernel families and the common way.
 
 The interpreter is the oracle; its references have oracles of their own in ``test_oracles``. One
-graph holds the samples of an op, so that its kernels are compiled together. By families every
-sample comes up with each kind of element type, and every type; the common way, which
-``kernels/test_common`` tries on every type, every sample. Operands are inputs, or views of larger
-ones: those of the common way always, as it has strides for all. ``RLX_TEST_TYPES`` names the
-element types, where some will do.
+graph holds the samples of an op, so that its kernels are compiled together. Operands are inputs, or
+views of larger ones: those of the common way always, as it has strides for all. Each way has every
+sample and every kind of element type; that every sample meets each kind they share, and every type
+comes up by families (``kernels/test_common`` tries the common way on all). ``RLX_TEST_TYPES`` names
+the element types, where some will do.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Hashable, Iterable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -32,17 +33,28 @@ def takes(case: Case) -> bool:
     return not TYPES or case.dtype is None or case.dtype.name in TYPES
 
 
-FACTS: dict[str, Callable[[Case], Iterable[Hashable]]] = {
-    "native": lambda c: [(c.number, kind_of(c)), c.dtype],
-    "native-views": lambda c: [c.number],
-    "common-views": lambda c: [c.number],
-}
+WAYS = ("native", "native-views", "common-views")
 
 
-@pytest.mark.parametrize("way", FACTS)
+def facts(case: Case, way: str) -> Iterable[Hashable]:
+    """What a case on a way tries."""
+    kind = kind_of(case)
+    yield from ((case.number, kind), (case.number, way), (kind, way))
+    if way != "common-views":
+        yield case.dtype
+
+
+@cache
+def shared(op: type[Op]) -> list[tuple[Case, str]]:
+    """The cases of an op, each with its way."""
+    every = [(case, way) for way in WAYS for case in filter(takes, cases_of(op))]
+    return covering(every, lambda c: facts(*c))
+
+
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("op", op_classes(), ids=lambda op: op.name)
 def test_compiled_op_agrees_with_the_interpreter(op: type[Op], way: str) -> None:
-    chosen = covering(filter(takes, cases_of(op)), FACTS[way])
+    chosen = [case for case, own in shared(op) if own == way]
     if not chosen:
         pytest.skip(f"{op.name} takes none of {', '.join(TYPES)}")
     dispatch, _, views = way.partition("-")

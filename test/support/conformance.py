@@ -87,7 +87,7 @@ FAMILIES = (
 has their first samples."""
 
 STANDS = {web.NAME: FAMILIES}
-"""Of a target whose driver takes long, the ops that run in the turning set, with all their types.
+"""Of a target whose driver takes long, the ops that run in the turning set, on all types together.
 The driver's compiler alone is asked about the others."""
 
 EVERYWHERE = ("mir.gather", "mir.softmax", "mir.where")
@@ -256,7 +256,8 @@ def turning(target: str, devices: Sequence[str]) -> list[Case]:
     firsts = {c.op.name: c for c in reversed(list(cases()))}
     found |= {str(c): c for c in map(firsts.__getitem__, FAMILIES)}
     if target in STANDS:
-        found |= {str(c): c for c in _covering(target) if c.op.name in STANDS[target]}
+        stands = [c for c in _covering(target) if c.op.name in STANDS[target]]
+        found |= {str(c): c for c in covering(stands, lambda c: [c.op, c.dtype])}
     for case in _shared():
         takers = [t for t in turns if case.op.name not in SLOW.get(t, ())] or turns
         takers = [t for t in takers if not lacking(t, case)] or takers

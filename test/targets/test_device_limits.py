@@ -4,6 +4,7 @@ tensors, and views that lie over one another."""
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -15,15 +16,17 @@ from rlx.compiler.driver import compile_program
 from rlx.errors import FaultError, UnsupportedError
 from rlx.ir.interpreter import interpret
 from rlx.lowering.compilation import Options
+from rlx.ops.sugar import concat
 from rlx.schedule.steps import Launch
 from rlx.targets import best_features, find_target
 from rlx.targets.gpu.drivers import shared_driver
 from rlx.targets.gpu.loop_limit import most_rounds
-from rlx.types import DTYPES, i64
+from rlx.types import DTYPES, bool_, i64
 from support import web
 from support.conformance import facts, gpu_targets, loses_products_with_zero, runnable
 from support.device import compiled, device_of
 from support.drivers import STAND_INS
+from support.sweeps import pairs
 from support.tolerances import assert_close
 
 rng = np.random.default_rng(0)
@@ -46,22 +49,28 @@ def values(shape: tuple[int, ...], dt: str) -> Any:
     return (rng.standard_normal(shape) * 5).astype(DTYPES[dt].numpy)
 
 
+MADE: dict[str, Callable[[rlx.Value], rlx.Value]] = {
+    "transpose": lambda x: x.transpose([1, 0]),
+    "concat": lambda x: concat([x, x], axis=1),
+    "narrow": lambda x: x.narrow(1, 0, x.shape[1]),
+    "double": lambda x: ~x if x.dtype is bool_ else x + x,
+    "max": lambda x: x.cast("i32").sum(axis=1) if x.dtype is bool_ else x.max(axis=1),
+    "sum": lambda x: x.cast("f32").sum(axis=0),
+}
+
+
+NARROW_CASES = pairs(NARROW, (1, 2, 3, 5, 127, 129, 257), MADE)
+
+
 @pytest.mark.parametrize("target", RUNNABLE)
 def test_narrow_elements_of_ragged_sizes(target: str) -> None:
     # Elements of less than a word share one with their neighbours, and with another thread's.
     g = rlx.Graph("g")
     feeds: dict[str, Any] = {}
     outputs: list[rlx.Value] = []
-    for dt in NARROW:
-        for n in (1, 2, 3, 5, 127, 129, 257):
-            name = f"{dt}_{n}"
-            x = g.input(name, [3, n], dt)
-            feeds[name] = values((3, n), dt)
-            outputs += [x.transpose([1, 0]), g.concat([x, x], axis=1), x.narrow(1, 0, n)]
-            if dt != "bool":
-                outputs += [x + x, x.max(axis=1), x.cast("f32").sum(axis=0)]
-            else:
-                outputs += [~x, x.cast("i32").sum(axis=1)]
+    for dt, n, made in NARROW_CASES:
+        feeds[name := f"{dt}_{n}_{made}"] = values((3, n), dt)
+        outputs.append(MADE[made](g.input(name, [3, n], dt)))
     g.set_outputs(outputs)
     agrees(target, g, feeds)
 
