@@ -147,6 +147,7 @@ def main() -> None:
     (FOLDER / "opencl").mkdir()
     (FOLDER / "opencl" / "pocl.icd").write_text(f"{pocl}\n", encoding="utf-8")
     folders = sorted(root.glob("usr/lib/*-linux-*"))
+    folders += [root / "lib" / folder.name for folder in folders]  # one folder on a system
     # Libraries that only one package uses lie in a folder below, which it names as in /usr.
     folders += sorted({p.parent for folder in folders for p in folder.glob("*/lib*.so*")})
     libraries = ":".join(map(str, folders))
