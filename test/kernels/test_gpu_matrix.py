@@ -200,7 +200,7 @@ def test_every_tile_is_compiled(name: str, unit: str, dt: DType, tmp_path: Path)
         for n, tile in enumerate(Fragments.tiles(UNITS[unit]))
     ]
     file = target.emitter.emit(kernels, target.stages[-1])
-    text = target.emitter.emit(kernels, "ptx" if target.name == "cuda" else "asm").decode()
+    text = target.emitter.emit(kernels[:1], "ptx" if target.name == "cuda" else "asm").decode()
     assert INSTRUCTIONS[unit].format(dt=dt, f16="f16") in text
     if target.name == "cuda":
         assemble(file, target.features.isa, tmp_path)
