@@ -76,7 +76,7 @@ def convolutions(b: Builder, width: int, kernel: int, stride: int) -> None:
     if kernel == stride:
         pad = 0
     # Few channels are done on planes, where the width makes no difference.
-    channels = ((64, 64), (16, 24)) if width in (14, 56) else ((64, 64),)
+    channels = [(64, 64), (256, 256)] + [(16, 24)] * (width in (14, 56))
     for (ci, co), (name, act) in product(channels, ACTIVATIONS.items()):
         for ends in ("", "residual") if name in ("none", "relu") else ("",):
             x = b.input(1, ci, width, width)
@@ -132,6 +132,23 @@ def around_convolutions(b: Builder, width: int) -> None:
     b.add(x().reshape(1, 32, width * width).transpose([0, 2, 1]))
     b.add(x().transpose([0, 2, 3, 1]), b.inner(1, width, width, 32).transpose([0, 3, 1, 2]))
     b.add(x().pad([0, 0, 1, 1], [0, 0, 1, 1]), x()[:, :16], x()[:, :, ::2, ::2])
+
+
+def gates(b: Builder) -> None:
+    """Layers of one place, as those that weigh channels; scaled residuals; and sounds."""
+    acts = ACTIVATIONS | {"hard sigmoid": lambda x: (x / 6.0 + 0.5).clip(0.0, 1.0)}
+    for (ci, co), act in product(((256, 16), (16, 256), (64, 24)), acts.values()):
+        x, w = b.inner(1, ci, 1, 1), b.param(co, ci, 1, 1)
+        b.add(act(b.graph.conv2d(x, w) + b.param(1, co, 1, 1)))
+    for width in (7, 14, 28, 56):
+        x, w = b.input(1, 256, width, width), b.param(64, 256, 1, 1)
+        y = (b.graph.conv2d(x, w) + b.param(1, 64, 1, 1)) * b.param(1, 64, 1, 1)
+        b.add(y + b.input(1, 64, width, width))
+    for kernel, stride in product((2, 3, 5, 10), (1, 2, 5)):
+        for act in (ACTIVATIONS["none"], ACTIVATIONS["relu"], ACTIVATIONS["gelu"]):
+            x, w = b.input(1, 64, 1600), b.param(64, 64, kernel)
+            y = b.graph.conv1d(x, w, stride=stride, padding=kernel // 2 if stride == 1 else 0)
+            b.add(act(y), act(y + b.param(1, 64, 1)))
 
 
 # -- rows --------------------------------------------------------------------------------------
@@ -202,6 +219,9 @@ def attentions(b: Builder, rows: int, width: int) -> None:
         b.add(y, g.linear(y, b.param(hidden, hidden)) + b.param(hidden))
     q, k, v = (b.inner(1, heads, rows, width) for _ in range(3))
     b.add(g.attention(q, k, v, layout="bhsd"))
+    b.add(g.attention(q, k, v, layout="bhsd", mask_kind="causal"))
+    for shape in ((1, 1, rows, rows), (1, heads, rows, rows)):
+        b.add(g.attention(q, k, v, b.input(*shape), layout="bhsd", mask_kind="bias"))
     x = b.inner(1, heads, rows, rows)
     b.add(x.softmax(-1), b.inner(1, heads, rows, width).matmul(b.inner(1, heads, width, rows)))
 
@@ -298,6 +318,7 @@ def _of_images() -> Iterator[Graph]:
                 yield _graph(f"depthwise {kernel} by {stride} of {n}", depthwise, n, kernel, stride)
     for n in IMAGES:
         yield _graph(f"stems of {n}", stems, n)
+    yield _graph("gates", gates)
     for n in (7, 28, 32, 40, 112):
         yield _graph(f"around convolutions of {n}", around_convolutions, n)
 
