@@ -18,6 +18,7 @@ import sys
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -53,21 +54,24 @@ def wheels(pythons: Sequence[str], out: Path) -> list[Path]:
             name: _script(place / name, name, target) for name in ("cc", "c++", "ar", "ranlib")
         }
         archives = _libraries(place, tools["c++"], environment)
-        options = [
-            f"-Ccmake.define.CMAKE_C_COMPILER={tools['cc']}",
-            f"-Ccmake.define.CMAKE_CXX_COMPILER={tools['c++']}",
-            f"-Ccmake.define.CMAKE_AR={tools['ar']}",
-            f"-Ccmake.define.CMAKE_RANLIB={tools['ranlib']}",
-            f"-Ccmake.define.CMAKE_MODULE_LINKER_FLAGS={_unwinder()}",
+        settings: dict[str, Any] = {
+            "cmake.define.CMAKE_C_COMPILER": tools["cc"],
+            "cmake.define.CMAKE_CXX_COMPILER": tools["c++"],
+            "cmake.define.CMAKE_AR": tools["ar"],
+            "cmake.define.CMAKE_RANLIB": tools["ranlib"],
+            "cmake.define.CMAKE_MODULE_LINKER_FLAGS": _unwinder(),
             # nanobind writes to stderr, and has it from other headers of GCC's library.
-            "-Ccmake.define.CMAKE_CXX_FLAGS=-include cstdio",
-            f"-Ccmake.define.RLX_CXX_ARCHIVES={';'.join(map(str, archives))}",
-        ]
+            "cmake.define.CMAKE_CXX_FLAGS": "-include cstdio",
+            "cmake.define.RLX_CXX_ARCHIVES": ";".join(map(str, archives)),
+        }
+        # Not -C, which pip has from 23.1 on.
+        options = [f"--config-settings={name}={said}" for name, said in settings.items()]
         made: list[Path] = []
         for n, python in enumerate(pythons):
             built, build = place / f"wheel.{n}", place / f"build.{n}"
             command = [python, "-m", "pip", "wheel", "--no-deps", "-w", built, ROOT, *options]
-            subprocess.run([*command, f"-Cbuild-dir={build}"], check=True, env=environment)
+            place_of_build = f"--config-settings=build-dir={build}"
+            subprocess.run([*command, place_of_build], check=True, env=environment)
             (wheel,) = built.glob("*.whl")
             repair = [sys.executable, "-m", "auditwheel", "repair", "--plat", platform]
             before = set(out.glob("*.whl"))
