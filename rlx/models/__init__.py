@@ -7,14 +7,16 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from rlx.models.bert import BertConfig, bert_encoder
     from rlx.models.embed import Embed
+    from rlx.models.rerank import Rerank
     from rlx.models.safetensors import SafeTensors
 
-__all__ = ["BertConfig", "Embed", "SafeTensors", "bert_encoder"]
+__all__ = ["BertConfig", "Embed", "Rerank", "SafeTensors", "bert_encoder"]
 
 _HOMES = {
     "BertConfig": "rlx.models.bert",
     "bert_encoder": "rlx.models.bert",
     "Embed": "rlx.models.embed",
+    "Rerank": "rlx.models.rerank",
     "SafeTensors": "rlx.models.safetensors",
 }
 

@@ -1,17 +1,18 @@
-"""BERT-family sentence encoders as a graph: token ids and mask in, one vector a text out."""
+"""Encoders of the family of BERT as graphs: token ids and mask in, one vector a text out."""
 
 from __future__ import annotations
 
 import math
 import os
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError
 from rlx.ir.builders import located, public
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
-from rlx.models.files import read_json
+from rlx.models.files import expect, read_json
+from rlx.models.layers import ACTIVATIONS, dense, first_token, pooled
 from rlx.models.pooling import pooling_of_folder
 from rlx.ops.nn.normalization import LayerNorm
 from rlx.ops.nn.transformer import BertLayer
@@ -19,19 +20,11 @@ from rlx.ops.nn.transformer import BertLayer
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["BertConfig", "bert_encoder"]
+__all__ = ["FAMILIES", "BertConfig", "bert_encoder", "bert_score", "bert_states"]
 
-# Hugging Face's names of activations, and the ops that they mean.
-_ACTIVATIONS = {
-    "gelu": "gelu",
-    "gelu_python": "gelu",
-    "gelu_new": "gelu_approx",
-    "gelu_fast": "gelu_approx",
-    "gelu_pytorch_tanh": "gelu_approx",
-    "relu": "relu",
-    "silu": "silu",
-    "swish": "silu",
-}
+FAMILIES = {"bert": False, "roberta": True, "xlm-roberta": True, "camembert": True}
+"""What transformers calls the families, and whether they count positions from the padding token on,
+as RoBERTa does."""
 
 # The tensors of a layer in the order of BertLayer's operands.
 _LAYER = (
@@ -57,7 +50,8 @@ _LAYER = (
 @public
 @frozen
 class BertConfig:
-    """What decides the graph of an encoder; ``pooling`` is "mean" or "cls"."""
+    """What decides the graph of an encoder; ``pooling`` is "mean" or "cls". Of RoBERTa and what
+    came of it ``padding`` is the id of the padding token, from which positions are counted."""
 
     vocab: int
     hidden: int
@@ -69,6 +63,12 @@ class BertConfig:
     eps: float = 1e-12
     kinds: int = 2
     pooling: str = "mean"
+    padding: int | None = None
+
+    @property
+    def longest(self) -> int:
+        """The most tokens of a text."""
+        return self.positions - (0 if self.padding is None else self.padding + 1)
 
     @staticmethod
     def from_dir(path: str | Path) -> BertConfig:
@@ -79,9 +79,9 @@ class BertConfig:
         path = os.fspath(path)
         file = os.path.join(path, "config.json")
         raw = read_json(file, dict)
-        _expect(path, raw, "model_type", ("bert",))
-        _expect(path, raw, "position_embedding_type", ("absolute", None))
-        _expect(path, raw, "hidden_act", tuple(_ACTIVATIONS))
+        expect(path, raw, "model_type", tuple(FAMILIES))
+        expect(path, raw, "position_embedding_type", ("absolute", None))
+        expect(path, raw, "hidden_act", tuple(ACTIVATIONS))
         try:
             config = BertConfig(
                 vocab=int(raw["vocab_size"]),
@@ -90,10 +90,11 @@ class BertConfig:
                 heads=int(raw["num_attention_heads"]),
                 inner=int(raw["intermediate_size"]),
                 positions=int(raw["max_position_embeddings"]),
-                activation=_ACTIVATIONS[raw["hidden_act"]],
+                activation=ACTIVATIONS[raw["hidden_act"]],
                 eps=float(raw.get("layer_norm_eps", 1e-12)),
                 kinds=int(raw.get("type_vocab_size", 2)),
                 pooling=pooling_of_folder(path, ("mean", "cls")) or "mean",
+                padding=int(raw.get("pad_token_id", 1)) if FAMILIES[raw["model_type"]] else None,
             )
         except KeyError as e:
             raise ModelError(f"{file} has no {e.args[0]!r}") from None
@@ -116,30 +117,56 @@ def bert_encoder(
     g = Graph("bert_encoder")
     ids = g.input("ids", ["batch", "tokens"], integers)
     mask = g.input("mask", ["batch", "tokens"], integers)
-    x = _embedding(g, config, prefix, ids)
+    x = bert_states(g, config, prefix, ids, mask)
+    g.set_outputs([pooled(x, mask, config.pooling, normalize=normalize)])
+    return g
+
+
+def bert_states(
+    g: Graph, config: BertConfig, prefix: str, ids: Value, mask: Value, kinds: Value | None = None
+) -> Value:
+    """The states of tokens, f32 ``[batch, tokens, hidden]``; without ``kinds`` all are of the
+    first."""
+    x = _embedding(g, config, prefix, ids, kinds)
     for i in range(config.layers):
         weights = _layer_params(g, config, f"{prefix}encoder.layer.{i}.")
         x = BertLayer.build(
             x, *weights, mask,
             num_heads=config.heads, activation=config.activation, eps=config.eps, transposed=True,
         )  # fmt: skip
-    pooled = _mean(x, mask) if config.pooling == "mean" else _first_token(x)
-    g.set_outputs([_unit_length(pooled) if normalize else pooled])
-    return g
+    return x
 
 
-def _embedding(g: Graph, config: BertConfig, prefix: str, ids: Value) -> Value:
-    """Word + position + kind (all texts are of kind 0), normalised."""
+def bert_score(g: Graph, config: BertConfig, prefix: str, x: Value, mask: Value) -> Value:
+    """The score of a classifier with one label: f32 ``[batch, 1]``."""
+    width = config.hidden
+    first, last = (
+        (f"{prefix}pooler.dense.", "classifier.") if config.padding is None
+        else ("classifier.dense.", "classifier.out_proj.")
+    )  # fmt: skip
+    hidden = dense(g, first, first_token(x), width).tanh()
+    return dense(g, last, hidden, 1)
+
+
+def _embedding(g: Graph, config: BertConfig, prefix: str, ids: Value, kinds: Value | None) -> Value:
+    """Word + position + kind, normalised."""
     at, width = prefix + "embeddings.", config.hidden
     words = g.param(at + "word_embeddings.weight", [config.vocab, width])
     positions = g.param(at + "position_embeddings.weight", [config.positions, width])
-    kinds = g.param(at + "token_type_embeddings.weight", [config.kinds, width])
+    table = g.param(at + "token_type_embeddings.weight", [config.kinds, width])
     gamma = g.param(at + "LayerNorm.weight", [width])
     beta = g.param(at + "LayerNorm.bias", [width])
     tokens = ids.shape[1]
-    # This sum depends on params alone, so it is made once; cut after it, it serves all lengths.
-    place = (positions + kinds.slice((0, 0), (1, width))).slice((0, 0), (tokens, width))
-    return LayerNorm.build(words.gather(ids) + place, gamma, beta, eps=config.eps)
+    if kinds is None:  # this sum depends on params alone, so it is made once
+        positions = positions + table.slice((0, 0), (1, width))
+    if config.padding is None:
+        place = positions.slice((0, 0), (tokens, width))
+    else:
+        real = ids.ne(config.padding).cast(to=ids.dtype)
+        place = positions.gather(real.cumsum(axis=1) * real + config.padding)
+    x = words.gather(ids) + place
+    x = x if kinds is None else x + table.gather(kinds)
+    return LayerNorm.build(x, gamma, beta, eps=config.eps)
 
 
 def _layer_params(g: Graph, config: BertConfig, at: str) -> list[Value]:
@@ -155,22 +182,6 @@ def _layer_params(g: Graph, config: BertConfig, at: str) -> list[Value]:
         return shapes.get(name, row if "LayerNorm" in name or name.endswith("bias") else square)
 
     return [g.param(at + name, shape(name)) for name in _LAYER]
-
-
-def _mean(x: Value, mask: Value) -> Value:
-    """The mean over the tokens that are there; zeros where there is none."""
-    batch, tokens = mask.shape
-    weight = mask.cast(to="f32").reshape((batch, tokens, 1))
-    return (x * weight).sum(axes=1) / weight.sum(axes=1).maximum(1e-9)
-
-
-def _first_token(x: Value) -> Value:
-    batch, _, width = x.shape
-    return x.slice((0, 0, 0), (batch, 1, width)).reshape((batch, width))
-
-
-def _unit_length(x: Value) -> Value:
-    return x / (x * x).sum(axes=-1, keep_dim=True).sqrt().maximum(1e-12)
 
 
 # -- the model directory -------------------------------------------------------------------
@@ -196,10 +207,3 @@ def _check_sizes(file: str, config: BertConfig) -> None:
         )
     if not 0 <= config.eps < math.inf:
         raise ModelError(f"{file}: layer_norm_eps is {config.eps}, expected a number from 0 on")
-
-
-def _expect(path: str, raw: dict[str, Any], key: str, known: tuple[str | None, ...]) -> None:
-    found = raw.get(key)
-    if found not in known:
-        names = ", ".join(repr(k) for k in known if k is not None)
-        raise ModelError(f"{path}: {key} is {found!r}; this encoder takes {names}")

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 from rlx.errors import ModelError
 
-__all__ = ["read_json"]
+__all__ = ["expect", "read_json"]
 
 J = TypeVar("J", dict[str, Any], list[Any])
 
@@ -28,3 +28,11 @@ def read_json(path: str, kind: type[J], default: J | None = None) -> J:
         name = {dict: "object", list: "array"}[kind]
         raise ModelError(f"{path} holds a {type(found).__name__}, expected a JSON {name}")
     return found
+
+
+def expect(path: str, raw: dict[str, Any], key: str, known: tuple[str | None, ...]) -> None:
+    """ModelError for an entry of config.json that is none of those that are known."""
+    found = raw.get(key)
+    if found not in known:
+        names = ", ".join(repr(k) for k in known if k is not None)
+        raise ModelError(f"{path}: {key} is {found!r}; this encoder takes {names}")

@@ -35,6 +35,7 @@ COMMANDS = {
     "launch": "a script as several ranks on this machine, for graphs with collectives",
     "quantize": "the weights of a GGUF or safetensors file in blocks of few bits, as GGUF",
     "reduce": "the part of a model that makes it fail, as a test",
+    "rerank": "sentences by how well they answer a text, by a cross-encoder",
     "run": "a model on arrays; a language model on a prompt",
     "search": "the sentences of a file that are nearest to a text",
     "serve": "a language model over HTTP, by the API of OpenAI",

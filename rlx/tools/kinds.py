@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 from enum import StrEnum
 
-from rlx.models.bert import read_json
+from rlx.models.bert import FAMILIES
+from rlx.models.files import read_json
+from rlx.models.modernbert import FAMILY
 from rlx.runtime.container import MAGIC
 
 __all__ = ["GRAPHS", "LANGUAGE", "Kind", "kind_of"]
@@ -42,7 +44,7 @@ def kind_of(path: str) -> Kind:
     if os.path.isdir(path):
         config = os.path.join(path, "config.json")
         found = read_json(config, dict, {}).get("model_type")
-        return Kind.ENCODER if found == "bert" else Kind.DECODER
+        return Kind.ENCODER if found in (*FAMILIES, FAMILY) else Kind.DECODER
     try:
         with open(path, "rb") as f:
             head = f.read(_HEAD)

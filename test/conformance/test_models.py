@@ -110,8 +110,8 @@ def test_a_causal_layer_of_llama(target: str) -> None:
 )
 def test_minilm_at_2x16(target: str, monkeypatch: pytest.MonkeyPatch) -> None:
     # What stands in for a device goes by another name, and has its types.
-    integers = embed._integers_of(target)
-    monkeypatch.setattr(embed, "_integers_of", lambda device: integers)
+    integers = embed.integers_of(target)
+    monkeypatch.setattr(embed, "integers_of", lambda device: integers)
     model = minilm_dir()
     assert model is not None
     ids = np.random.default_rng(2).integers(1000, 20000, (2, 16))

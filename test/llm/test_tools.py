@@ -167,6 +167,8 @@ def test_in_python(served: Served) -> None:
     assert cut.calls == () and cut.text is not None and cut.text.startswith("<tool_call>")
     with pytest.raises(GraphError, match="tools are for conversations"):
         llm.generate("Hello", tools=TOOLS)
+    with pytest.raises(GraphError, match="tools are a list, found int"):
+        llm.chat(ASK, tools=3)
     with pytest.raises(GraphError, match="gives text alone"):
         llm.stream(ASK, tools=TOOLS)
 
@@ -274,7 +276,10 @@ NONE = {
     "llama": [
         '{"name": "x", "parameters": {}}', '{"city": "Köln"}', "Hi {", " ", "<|python_tag|>x",
     ],
-    "functionary": ["<function=f>3</function>", f"<function={'f' * 200}>{{}}</function>"],
+    "functionary": [
+        "<function=f>3</function>", "<function=>{}</function>",
+        f"<function={'f' * 200}>{{}}</function>",
+    ],
     "mistral": ["[TOOL_CALLS][]", '[TOOL_CALLS][{"name": "f", "arguments": {}}, {"name"'],
     "glm": ["<tool_call>f\n<arg_key>a</arg_key>x</tool_call>"],
 }  # fmt: skip

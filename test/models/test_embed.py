@@ -59,12 +59,12 @@ def test_order_and_batching_do_not_matter(model: Embed, batch_size: int) -> None
 
 def test_padding_follows_from_a_texts_own_length(model: Embed) -> None:
     lengths = [1, 16, 17, 64, 65, 96, 97, 100]
-    assert [model._padded(n) for n in lengths] == [16, 16, 32, 64, 96, 96, 100, 100]
+    assert [model._runs.padded(n) for n in lengths] == [16, 16, 32, 64, 96, 96, 100, 100]
 
 
 def test_texts_of_one_length_run_together_on_a_cpu(path: Path) -> None:
     model = Embed.from_dir(path, device="cpu")
-    assert [model._padded(n) for n in (1, 17, 100)] == [1, 17, 100]
+    assert [model._runs.padded(n) for n in (1, 17, 100)] == [1, 17, 100]
     np.testing.assert_allclose(model.encode(TEXTS, batch_size=2), expected(), atol=2e-6)
 
 
@@ -178,7 +178,7 @@ def test_missing_files(tmp_path: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("changed", "match"),
     [
-        ({"model_type": "t5"}, "model_type is 't5'; this encoder takes 'bert'"),
+        ({"model_type": "t5"}, "model_type is 't5'; this encoder takes 'bert', 'roberta'"),
         ({"hidden_act": "mish"}, "hidden_act is 'mish'"),
         ({"position_embedding_type": "relative_key"}, "position_embedding_type"),
         ({"hidden_size": None}, "malformed"),

@@ -93,11 +93,11 @@ class Spelling:
 
     def read(self, scan: Scan, tools: Mapping[str, Function]) -> tuple[str, str]:
         """The name and the arguments of a call."""
-        raise NotImplementedError
+        raise AssertionError("each way to write calls has its own")
 
     def rule(self, name: str, tool: Function, spell: Spell) -> str:
         """What ``read`` reads as a rule of Lark, and rules that it needs."""
-        raise NotImplementedError
+        raise AssertionError("each way to write calls has its own")
 
 
 @frozen

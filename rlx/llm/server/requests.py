@@ -126,7 +126,7 @@ def _texts(f: Fields, name: str) -> list[Any]:
 def _is_text(given: Any) -> bool:
     """Whether it is a string or a list of ids."""
     if isinstance(given, list):
-        return bool(given) and all(type(n) is int for n in given)
+        return {*map(type, given)} == {int}
     return isinstance(given, str)
 
 
