@@ -7,22 +7,27 @@ writes ``test/frontends/onnx_node_cases.txt``, and prints how many cases pass.
 
     python tools/onnx_cases.py --names 2000
 
-makes random models of nested bodies with few names instead, and prints those that go wrong.
+makes random models of nested bodies with few names instead, and ``--nodes 2000`` nodes with random
+attributes; those that go wrong are printed.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 sys.path[:0] = [str(Path(__file__).resolve().parents[1] / part) for part in ("test", "")]
 
 from support.onnx_cases import TABLE, all_cases, listed, outcomes  # noqa: E402 -- found by the path above
-from support.random_onnx import wrong  # noqa: E402
+from support.random_onnx import wrong as wrong_names  # noqa: E402
+from support.random_onnx_nodes import wrong as wrong_node  # noqa: E402
+
+RANDOM = {"--names": wrong_names, "--nodes": wrong_node}
 
 
-def names(count: int) -> int:
+def drawn(wrong: Callable[[int], str], count: int) -> int:
     """Make random models, and print those that go wrong."""
     found = {seed: what for seed in range(count) if (what := wrong(seed))}
     for seed, what in found.items():
@@ -33,8 +38,8 @@ def names(count: int) -> int:
 
 def main(texts: list[str]) -> int:
     """Run the cases that are asked for, and write the table."""
-    if texts[:1] == ["--names"]:
-        return names(int(texts[1]))
+    if texts and texts[0] in RANDOM:
+        return drawn(RANDOM[texts[0]], int(texts[1]))
     cases = [c for c in all_cases() if not texts or any(t in c.name for t in texts)]
     if not cases:
         print(f"no case has {' or '.join(texts)} in its name", file=sys.stderr)

@@ -1,7 +1,7 @@
 """Run random graphs in every way there is, and compare with the reference interpreter.
 
     python tools/soak.py --graphs 2000 [--seed N]
-        [--device NAME | --transforms | --jax | --sizes | --numpy | --torch]
+        [--device NAME | --transforms | --jax | --sizes | --artifacts | --numpy | --torch]
 
 On the processor each is compiled for other CPUs or with donated inputs too, and called with other
 numbers of threads, with views, with one array for two inputs, and several times at once: all must
@@ -10,7 +10,8 @@ stand-in, and are of ops and types that it runs. With ``--transforms`` the graph
 under random nestings of transforms; with ``--jax`` such, in f64, of which the interpreter's results
 are compared with those of JAX, which must be installed. With ``--sizes`` two sizes of each graph
 become symbols, and what is lowered for many sizes, in a variant and in a general one, must have the
-bits of the compile for each. Progress goes to stderr. A failure is printed as what
+bits of the compile for each. With ``--artifacts`` they are saved, loaded, given params anew and run
+at many sizes. Progress goes to stderr. A failure is printed as what
 ``rlx.tools.reduce`` leaves of its graph, in HIR text, with the seed that makes it again
 (``--graphs 1 --seed S``); the exit code is then 1.
 """
@@ -95,6 +96,16 @@ def of_sizes(seed: int) -> Result:
     return len(graph), text if wrong else None
 
 
+def through_artifacts(seed: int) -> Result:
+    """A graph's artifact, and one for many sizes."""
+    from support.random_artifacts import disagreement
+
+    case = random_case(seed, 1 + seed % 6)
+    found = disagreement(case)
+    text = f"seed {seed}: {found}\n{case.graph.to_mlir()}"
+    return len(case.graph), text if found else None
+
+
 def against_numpy(seed: int) -> Result:
     """A program in NumPy's words, and the same by NumPy."""
     from support.numpy_programs import Program, difference
@@ -148,6 +159,7 @@ def main() -> int:
     parser.add_argument("--transforms", action="store_true", help="derivatives and batches of them")
     parser.add_argument("--jax", action="store_true", help="the same, compared with JAX")
     parser.add_argument("--sizes", action="store_true", help="with symbols for their sizes")
+    parser.add_argument("--artifacts", action="store_true", help="saved, loaded, at many sizes")
     parser.add_argument("--numpy", action="store_true", help="programs of NumPy's functions")
     parser.add_argument("--torch", action="store_true", help="programs of torch, compiled")
     given = parser.parse_args()
@@ -155,7 +167,7 @@ def main() -> int:
         parser.error(why)
     ways = {
         "jax": against_jax, "transforms": under_transforms, "sizes": of_sizes,
-        "numpy": against_numpy, "torch": against_torch,
+        "artifacts": through_artifacts, "numpy": against_numpy, "torch": against_torch,
     }  # fmt: skip
     run = next((ways[name] for name in ways if getattr(given, name)), plain)
     run = partial(on_device, given.device) if given.device else run

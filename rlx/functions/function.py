@@ -276,7 +276,8 @@ def jit(
 def _keep(entries: dict[Any, _Entry], key: Any, entry: _Entry) -> None:
     entries[key] = entry
     while len(entries) > MAX_KEPT:
-        del entries[next(iter(entries))]
+        # Calls of other threads keep and drop entries meanwhile; a list is made at once.
+        entries.pop(next(iter(list(entries)), key), None)
 
 
 def _same(a: _Spelling, b: _Spelling) -> bool:

@@ -20,7 +20,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.op import Op
 from rlx.ir.value import Value
 from rlx.optim.schedules import Schedule, as_schedule
-from rlx.types import DType, TensorType, i64
+from rlx.types import DType, TensorType, bool_, f32, i64
 
 __all__ = ["COUNT", "At", "Optimizer", "Slots", "check_float", "check_part", "matching"]
 
@@ -63,7 +63,7 @@ class Optimizer(ABC):
         """A param after an update with the gradient ``g``, and its slots after it."""
 
     def shared(self, t: Value, lr: Value) -> Slots:
-        """Scalars that the updates of all params use, made once."""
+        """Scalars that the updates of all params use, made once, in f32 for params of halves."""
         return {}
 
     # -- the whole -------------------------------------------------------------------------
@@ -127,11 +127,17 @@ class Optimizer(ABC):
     @located
     def at(self, count: Value, dtype: DType) -> At:
         """The update that follows ``count`` others, for params of an element type."""
-        done = count.cast(dtype)
+        # Halves do not tell large counts apart.
+        wide = dtype if dtype.bits >= 32 else f32
+        done = count.cast(wide)
         t, lr = done + 1.0, as_schedule(self.lr)(done)
         if lr.type != done.type:
-            raise ShapeError(f"the schedule gives {lr.type}, expected a scalar as its own: {dtype}")
-        return At(t, lr, self.shared(t, lr))
+            raise ShapeError(f"the schedule gives {lr.type}, expected a scalar as its own: {wide}")
+        shared = self.shared(t, lr)
+        if wide is not dtype:
+            t, lr = t.cast(dtype), lr.cast(dtype)
+            shared = {n: v if v.dtype is bool_ else v.cast(dtype) for n, v in shared.items()}
+        return At(t, lr, shared)
 
 
 def matching(what: str, given: Mapping[str, Value], types: Mapping[str, TensorType]) -> None:

@@ -1,8 +1,8 @@
 """Learning rates that change with the number of updates made.
 
 A schedule is a function of graph values: it takes that number, a float scalar counted from 0, and
-gives the rate of the next update, of the same type. Any such function will do; these are the
-common ones.
+gives the rate of the next update, of the same type: f32, or f64 for params of f64. Any such
+function will do; these are the common ones.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -10,7 +12,7 @@ import pytest
 
 import rlx
 from rlx.errors import DTypeError, GraphError, ShapeError
-from rlx.functions import Function
+from rlx.functions import Function, function
 
 F32 = np.float32
 RNG = np.random.default_rng(0)
@@ -305,6 +307,24 @@ def test_old_entries_go(monkeypatch: pytest.MonkeyPatch) -> None:
     for n in (1, 2, 3, 1):
         assert f(np.zeros(n, F32)).tolist() == [1] * n
     assert len(f.compiled) == 2
+
+
+def test_threads_let_old_entries_go(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(function, "MAX_KEPT", 2)
+    entries: dict[Any, Any] = {}
+
+    def keep(thread: int) -> None:
+        for n in range(20000):
+            function._keep(entries, (thread, n % 7), n)  # type: ignore[arg-type]
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with ThreadPoolExecutor(4) as pool:
+            list(pool.map(keep, range(4)))
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(entries) == 2
 
 
 def test_an_error_of_the_function_is_its_own() -> None:

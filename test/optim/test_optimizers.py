@@ -321,3 +321,31 @@ def test_gradients_and_state_that_do_not_fit_are_refused() -> None:
         SGD(momentum=0.9).update({"w": p}, {"w": p}, state)
     with pytest.raises(rlx.RlxError, match=r"the schedule gives 2xf32, expected a scalar"):
         SGD(lr=lambda done: done + p).update({"w": p}, {"w": p}, state)
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+@pytest.mark.parametrize(
+    "rule", [SGD, AdamW, RAdam, Lion, Sophia, Adafactor], ids=lambda r: r.__name__
+)
+def test_halves_count_as_far_as_wide_floats_do(rule: Callable[..., Optimizer], dtype: str) -> None:
+    """f16 has no 70000, and bf16 takes 999 for 1000."""
+    for schedule in (StepDecay(0.125, 1000, 0.5), WarmupCosine(0.125, 100000, 500)):
+        for count in (999, 1030, 70000):
+            found, wide = (_moved(rule(lr=schedule), dt, count) for dt in (dtype, "f32"))
+            np.testing.assert_allclose(found, wide, atol=0.03 * np.abs(wide).max() + 2**-7)
+
+
+def _moved(rule: Optimizer, dtype: str, count: int) -> Any:
+    """What an update after ``count`` others adds to a param of eighths."""
+    g, rng = rlx.Graph(), np.random.default_rng(0)
+    param, grad = g.input("p", [4, 4], dtype), g.input("g", [4, 4], dtype)
+    types = rule.state({"w": param.type})
+    state = {n: g.input(f"s{i}", t.shape, t.dtype) for i, (n, t) in enumerate(types.items())}
+    params, _ = rule.update({"w": param}, {"w": grad}, state)
+    g.set_outputs(params["w"].cast("f32"))
+    feeds = {
+        str(v.name): (rng.integers(1, 9, v.type.static_shape) / 8).astype(v.dtype.numpy)
+        for v in g.inputs
+    }
+    feeds[str(state["count"].name)] = np.asarray(count)
+    return rlx.interpret(g, feeds)[0] - feeds["p"].astype(np.float32)

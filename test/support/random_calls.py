@@ -19,7 +19,7 @@ from rlx.runtime import _native
 from rlx.runtime.session import CompiledGraph
 from support.random_graphs import Array, Case, parts
 
-__all__ = ["THREADS", "differing_call", "donations"]
+__all__ = ["THREADS", "differing_call", "donations", "run", "unlike"]
 
 Arrays = Mapping[str, Array]
 Results = list[Array] | str
@@ -33,7 +33,7 @@ def differing_call(f: CompiledGraph, case: Case, first: list[Array]) -> str | No
     rng = np.random.default_rng([case.seed, 3])
     for what, call in _calls(f, case, rng):
         found, expected = call()
-        message = _unlike(found, first if expected is None else expected)
+        message = unlike(found, first if expected is None else expected)
         if message is not None:
             return f"{what}: {message}"
     return None
@@ -58,7 +58,7 @@ Call = Callable[[], tuple[Results, list[Array] | str | None]]
 def _calls(f: CompiledGraph, case: Case, rng: np.random.Generator) -> Generator[tuple[str, Call]]:
     for n in THREADS:
         yield f"{n} threads", lambda n=n: (_threaded(f, case.feeds, n), None)
-    yield "inputs that are views", lambda: (_run(f, _viewed(case.feeds, rng)), None)
+    yield "inputs that are views", lambda: (run(f, _viewed(case.feeds, rng)), None)
     yield "several calls at once", lambda: (_at_once(f, case.feeds), None)
     yield "after a run on other numbers", lambda: (_after_others(f, case.feeds, rng), None)
     if case.params:
@@ -73,7 +73,8 @@ def _calls(f: CompiledGraph, case: Case, rng: np.random.Generator) -> Generator[
 # -- the calls -------------------------------------------------------------------------------------
 
 
-def _run(f: CompiledGraph, feeds: Arrays) -> Results:
+def run(f: CompiledGraph, feeds: Arrays) -> Results:
+    """The results of a run, or the message of its fault."""
     try:
         return f.run(feeds)
     except FaultError as e:
@@ -92,23 +93,23 @@ def _threads(n: int) -> Generator[None]:
 
 def _threaded(f: CompiledGraph, feeds: Arrays, n: int) -> Results:
     with _threads(n):
-        return _run(f, feeds)
+        return run(f, feeds)
 
 
 def _at_once(f: CompiledGraph, feeds: Arrays) -> Results:
     """Of three calls from three threads, one that differs from the others, or the first."""
     with ThreadPoolExecutor(3) as pool:
-        found = list(pool.map(lambda _: _run(f, feeds), range(3)))
-    return next((r for r in found if _unlike(r, found[0]) is not None), found[0])
+        found = list(pool.map(lambda _: run(f, feeds), range(3)))
+    return next((r for r in found if unlike(r, found[0]) is not None), found[0])
 
 
 def _after_others(f: CompiledGraph, feeds: Arrays, rng: np.random.Generator) -> Results:
     """A run after one on nan and another on large numbers: nothing of these is read again."""
-    outs = _run(f, feeds)
+    outs = run(f, feeds)
     for value in (np.nan, 3e4):
         other = {n: np.full_like(a, value) if a.dtype.kind in "fcV" else a
                  for n, a in feeds.items()}  # fmt: skip
-        _run(f, other)
+        run(f, other)
     if not isinstance(outs, str):
         f.run_into(feeds, outs)
         f.run_into(feeds, outs)
@@ -120,12 +121,12 @@ def _set_again(f: CompiledGraph, case: Case, rng: np.random.Generator) -> Result
     overwritten."""
     for name, a in case.params.items():
         f.set_param(name, a[::-1].copy() if a.ndim else a.copy())
-    _run(f, case.feeds)
+    run(f, case.feeds)
     for name, a in _viewed(case.params, rng).items():
         own = a.copy() if np.may_share_memory(a, case.params[name]) else a
         f.set_param(name, own)
         _overwrite(own)
-    return _run(f, case.feeds)
+    return run(f, case.feeds)
 
 
 def _overwrite(a: Array) -> None:
@@ -157,7 +158,7 @@ def _as_one(
     first = flat[:size].reshape(shape)
     second = first if rng.random() < 0.5 else flat[len(flat) - size :].reshape(shape)
     shared = {**feeds, a: first, b: second}
-    return _run(f, shared), _run(f, {n: x.copy() for n, x in shared.items()})
+    return run(f, shared), run(f, {n: x.copy() for n, x in shared.items()})
 
 
 # -- arrays ----------------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ _LAYOUTS: tuple[Callable[[Array], Array], ...] = (
 )  # fmt: skip
 
 
-def _unlike(found: Any, expected: Any) -> str | None:
+def unlike(found: Any, expected: Any) -> str | None:
     """How results differ, or None."""
     if isinstance(found, str) or isinstance(expected, str):
         return None if found == expected else f"{found!r} and {expected!r}"
