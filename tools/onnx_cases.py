@@ -11,6 +11,7 @@ makes random models of nested bodies with few names instead, and ``--nodes 2000`
 attributes; those that go wrong are printed.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import sys

@@ -77,6 +77,24 @@ def test_inputs_and_outputs_keep_their_names() -> None:
     assert two.output_names == ("output_0", "output_1")
 
 
+def test_a_tensor_that_is_given_twice_stands_for_two_inputs() -> None:
+    """So does a buffer of the module for one of its own."""
+
+    class Apart(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("c", torch.ones(3))
+
+        def forward(self, a: Any, b: Any, *, more: Any) -> Any:
+            return a * 2 - b + more["d"] * 4 + more["e"] * 8 + self.c
+
+    module, x = Apart(), torch.ones(3)
+    g = rlx.from_torch(module, x, x, kwargs={"more": {"d": x, "e": module.c}})
+    given = [np.full(3, n, np.float32) for n in (1, 5, 10, 100)]
+    (found,) = rlx.interpret(g, {str(v.name): a for v, a in zip(g.inputs, given, strict=True)})
+    assert found.tolist() == [2 - 5 + 40 + 800 + 1] * 3
+
+
 def test_dims_stay_symbolic_by_their_names() -> None:
     model = mlp()
     batch = torch.export.Dim("batch", max=64)

@@ -70,6 +70,20 @@ def _exported(
         ) from e
 
 
+def _apart(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The arguments with every tensor once, and none that the module holds: torch.export reads what
+    comes twice as one input, and leaves the other unread."""
+    seen = {id(t) for t in (*module.parameters(), *module.buffers())}
+
+    def own(x: Any) -> Any:
+        if isinstance(x, torch.Tensor):
+            x = x.detach().clone() if id(x) in seen else x
+            seen.add(id(x))
+        return x
+
+    return torch.utils._pytree.tree_map(own, (tuple(args), dict(kwargs)))
+
+
 def _core_program(program: Any) -> Any:
     """The program in core ATen ops."""
     return program.run_decompositions(_decompositions())
@@ -123,5 +137,6 @@ def program_of(
         raise GraphError(
             f"from_torch takes a torch.nn.Module or an ExportedProgram, found {shown(module)}"
         )
+    args, kwargs = _apart(module, args, kwargs)
     program = _exported(module, args, kwargs, dynamic_shapes)
     return _core_program(program), _dim_names(module, args, kwargs, dynamic_shapes)
