@@ -95,6 +95,12 @@ def test_a_tensor_that_is_given_twice_stands_for_two_inputs() -> None:
     assert found.tolist() == [2 - 5 + 40 + 800 + 1] * 3
 
 
+def test_the_slope_of_sinc_at_0_is_0() -> None:
+    g = rlx.from_torch(Function(lambda x: torch.sinc(x).sum()), torch.zeros(3))
+    (slope,) = rlx.interpret(rlx.grad(g, ["args_0"]), {"args_0": np.float32([0, 1, 2])})
+    np.testing.assert_allclose(slope, [0, -1, 0.5], atol=1e-6)
+
+
 def test_dims_stay_symbolic_by_their_names() -> None:
     model = mlp()
     batch = torch.export.Dim("batch", max=64)

@@ -23,7 +23,7 @@ WHOLE = frozenset({
     "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
     "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "grid_sampler_2d", "im2col", "col2im",
     "cross_entropy_loss", "masked_scatter", "unfold", "one_hot", "bucketize", "searchsorted",
-    "logaddexp", "xlogy", "hypot", "copysign", "heaviside", "log10", "nextafter", "trace",
+    "logaddexp", "xlogy", "hypot", "copysign", "heaviside", "log10", "nextafter", "sinc", "trace",
 })  # fmt: skip
 """Ops that have rows of their own, though torch would write them out."""
 

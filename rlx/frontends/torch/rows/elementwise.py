@@ -403,6 +403,13 @@ def polar(n: Node, size: Value, angle: Value) -> Value:
     return (size * angle.cos()).complex(size * angle.sin())
 
 
+def sinc(x: Value) -> Value:
+    """Both branches are finite at 0, and so are their derivatives."""
+    zero, turned = x.eq(0.0), x * math.pi
+    one = scalar(1, x)
+    return Where.build(zero, one, turned.sin() / Where.build(zero, one, turned))
+
+
 ROWS: Rows = {
     **{name: unary(op) for name, op in {
         "acos": Acos, "acosh": Acosh, "asin": Asin, "asinh": Asinh, "atan": Atan, "atanh": Atanh,
@@ -423,8 +430,7 @@ ROWS: Rows = {
         "special_modified_bessel_i1": lambda x: x.bessel_i1e() * x.abs().exp(),
         "special_ndtri": normal_quantile,
         "deg2rad": lambda x: x * (math.pi / 180), "rad2deg": lambda x: x * (180 / math.pi),
-        "sinc": lambda x: Where.build(
-            x.eq(0.0), scalar(1, x), (x * math.pi).sin() / (x * math.pi)),
+        "sinc": sinc,
     }.items()},
     **{name: whole(op) for name, op in {"ceil": Ceil, "floor": Floor}.items()},
     "trunc": lambda n, x: x.trunc() if x.dtype.is_float else x,
