@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -45,17 +46,26 @@ def main() -> None:
         arrays[f"{name}.logits"] = logits[KEPT]
         arrays[f"{name}.greedy"] = greedy
         print(name, len(shapes[name]["shapes"]), float(logits.std()))
-    arrays = {f"{n}.{k}": arrays[f"{n}.{k}"] for n in CONFIGS for k in ("logits", "greedy")}
-    shapes = {n: shapes[n] for n in CONFIGS}
+    arrays = {
+        f"{n}.{k}": arrays[f"{n}.{k}"] for n in CONFIGS if n in shapes for k in ("logits", "greedy")
+    }
+    shapes = {n: shapes[n] for n in CONFIGS if n in shapes}
     np.savez_compressed(folder / "logits.npz", **arrays)
     (folder / "shapes.json").write_text(json.dumps(shapes, indent=None) + "\n", encoding="utf-8")
     if not names:
         np.savez_compressed(folder / "smollm2.npz", **smollm())
 
 
-def judged(whole: dict[str, Any], folder: Path, count: int) -> tuple[dict[str, Any], Any, Any]:
-    """A model of a configuration in a folder, and what transformers makes of it: its configuration
-    and shapes as they are saved, the logits of the prompt, and so many of the likeliest tokens."""
+def judged(
+    whole: dict[str, Any],
+    folder: Path,
+    count: int,
+    prompt: Sequence[int] = PROMPT,
+    scale: float = 0.25,
+) -> tuple[dict[str, Any], Any, Any]:
+    """A model of a configuration in a folder, with weights of a scale, and what transformers makes
+    of it: its configuration and shapes as they are saved, the logits of a prompt, and so many of
+    the likeliest tokens."""
     import torch
     from safetensors.numpy import load_file
     from transformers import AutoConfig, AutoModelForCausalLM, logging
@@ -67,14 +77,15 @@ def judged(whole: dict[str, Any], folder: Path, count: int) -> tuple[dict[str, A
     saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     stored = load_file(folder / "model.safetensors")
     made = {"config": saved, "shapes": {n: list(a.shape) for n, a in sorted(stored.items())}}
-    write_model(folder, saved, made["shapes"])
+    del model, stored
+    write_model(folder, saved, made["shapes"], scale)
     model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **given).eval()
     with torch.no_grad():
-        ids = torch.tensor([PROMPT])
+        ids = torch.tensor([list(prompt)])
         logits = model(ids).logits[0].numpy()
         for _ in range(count):
             ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], 1)
-    greedy = ids[0, len(PROMPT) :].numpy().astype(np.int32)
+    greedy = ids[0, len(prompt) :].numpy().astype(np.int32)
     return made, logits.astype(np.float32), greedy
 
 

@@ -656,6 +656,26 @@ class GraphOps:
         saturate: whether an 8-bit float stays finite; other types ask nothing
         """
 
+    def causal_conv_rows(
+        self,
+        x: Value,
+        weight: Value,
+        state: Value,
+        slots: Value,
+        positions: Value,
+    ) -> tuple[Value, Value]:
+        """A convolution along each sequence, channel by channel.
+
+        y_p = sum_j w_j x_{p-K+1+j}, with 0 before the first position. The state has the last K - 1 rows
+        of each sequence.
+
+        x: f32 [T, C]
+        weight: f32 [K, C], K being 2 or more; the last one is that of the row itself
+        state: f32 [slots, K - 1, C]
+        slots: i32 [T]: the slot of each row's sequence
+        positions: i32 [T]: where a row stands in its sequence
+        """
+
     def ceil(self, x: Value) -> Value:
         """The smallest whole number that is not less. Its derivative is 0 everywhere.
 
@@ -1543,6 +1563,32 @@ class GraphOps:
         g: [B, S, H]: the logarithm of the decay, at most 0
         beta: [B, S, H]: from 0 to 1
         state: [B, H, N, M] before the first step
+        """
+
+    def gated_delta_rows(
+        self,
+        q: Value,
+        k: Value,
+        v: Value,
+        g: Value,
+        beta: Value,
+        state: Value,
+        slots: Value,
+        positions: Value,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Gated DeltaNet (S. Yang et al., 2024), as ``gated_delta_net`` has it.
+
+        S = e^g S; S += k (beta (v - k S)); the result is q S / sqrt N. Heads of values that follow one
+        another share a head of keys.
+
+        q: f32 [T, G, N]; G divides H
+        k: f32 [T, G, N], most often of length 1
+        v: f32 [T, H, M]
+        g: f32 [T, H]: the logarithm of the decay, at most 0
+        beta: f32 [T, H]: from 0 to 1
+        state: f32 [slots, H, N, M]
+        slots: i32 [T]: the slot of each row's sequence
+        positions: i32 [T]: where a row stands in its sequence
         """
 
     def gated_silu(self, x: Value, gate_first: bool = False) -> Value:
@@ -3561,6 +3607,32 @@ class GraphOps:
         state: [B, H, N] before the first step
         """
 
+    def selective_scan_rows(
+        self,
+        x: Value,
+        delta: Value,
+        a: Value,
+        b: Value,
+        c: Value,
+        state: Value,
+        slots: Value,
+        positions: Value,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Mamba (A. Gu, T. Dao, 2023), and with one ``a`` to a head that of Mamba 2.
+
+        Of channel p of head h: s = exp(delta a) s + delta x b, with a state s of N numbers, and y is
+        the inner product of c and s. Heads that follow one another share the b and c of a group.
+
+        x: f32 [T, H, P]
+        delta: the step sizes, f32 [T, H]
+        a: f32 [H, N] or [H, 1], negative where the state is to decay
+        b: f32 [T, G, N]: how the input enters; G divides H
+        c: f32 [T, G, N]: how the state is read
+        state: f32 [slots, H, P, N]
+        slots: i32 [T]: the slot of each row's sequence
+        positions: i32 [T]: where a row stands in its sequence
+        """
+
     def selu(self, x: Value) -> Value:
         """An elu with fixed scales, for networks that normalise themselves.
 
@@ -4606,6 +4678,25 @@ class ValueOps:
         saturate: whether an 8-bit float stays finite; other types ask nothing
         """
 
+    def causal_conv_rows(
+        self,
+        weight: Value,
+        state: Value,
+        slots: Value,
+        positions: Value,
+    ) -> tuple[Value, Value]:
+        """A convolution along each sequence, channel by channel.
+
+        y_p = sum_j w_j x_{p-K+1+j}, with 0 before the first position. The state has the last K - 1 rows
+        of each sequence.
+
+        x: f32 [T, C]
+        weight: f32 [K, C], K being 2 or more; the last one is that of the row itself
+        state: f32 [slots, K - 1, C]
+        slots: i32 [T]: the slot of each row's sequence
+        positions: i32 [T]: where a row stands in its sequence
+        """
+
     def ceil(self) -> Value:
         """The smallest whole number that is not less. Its derivative is 0 everywhere.
 
@@ -5418,6 +5509,31 @@ class ValueOps:
         g: [B, S, H]: the logarithm of the decay, at most 0
         beta: [B, S, H]: from 0 to 1
         state: [B, H, N, M] before the first step
+        """
+
+    def gated_delta_rows(
+        self,
+        k: Value,
+        v: Value,
+        g: Value,
+        beta: Value,
+        state: Value,
+        slots: Value,
+        positions: Value,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Gated DeltaNet (S. Yang et al., 2024), as ``gated_delta_net`` has it.
+
+        S = e^g S; S += k (beta (v - k S)); the result is q S / sqrt N. Heads of values that follow one
+        another share a head of keys.
+
+        q: f32 [T, G, N]; G divides H
+        k: f32 [T, G, N], most often of length 1
+        v: f32 [T, H, M]
+        g: f32 [T, H]: the logarithm of the decay, at most 0
+        beta: f32 [T, H]: from 0 to 1
+        state: f32 [slots, H, N, M]
+        slots: i32 [T]: the slot of each row's sequence
+        positions: i32 [T]: where a row stands in its sequence
         """
 
     def gated_silu(self, gate_first: bool = False) -> Value:
@@ -7302,6 +7418,31 @@ class ValueOps:
         c: [B, S, N]: how the state is read
         d: [H]: what goes past the state
         state: [B, H, N] before the first step
+        """
+
+    def selective_scan_rows(
+        self,
+        delta: Value,
+        a: Value,
+        b: Value,
+        c: Value,
+        state: Value,
+        slots: Value,
+        positions: Value,
+    ) -> tuple[Value, Value]:
+        """The recurrence of Mamba (A. Gu, T. Dao, 2023), and with one ``a`` to a head that of Mamba 2.
+
+        Of channel p of head h: s = exp(delta a) s + delta x b, with a state s of N numbers, and y is
+        the inner product of c and s. Heads that follow one another share the b and c of a group.
+
+        x: f32 [T, H, P]
+        delta: the step sizes, f32 [T, H]
+        a: f32 [H, N] or [H, 1], negative where the state is to decay
+        b: f32 [T, G, N]: how the input enters; G divides H
+        c: f32 [T, G, N]: how the state is read
+        state: f32 [slots, H, P, N]
+        slots: i32 [T]: the slot of each row's sequence
+        positions: i32 [T]: where a row stands in its sequence
         """
 
     def selu(self) -> Value:

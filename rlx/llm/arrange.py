@@ -36,6 +36,11 @@ def _order(part: str, config: ModelConfig, kind: str) -> Array | None:
     c, family = config, config.family
     if part == "attn_qkv" and family.together and kind == "hf":
         return _apart(c)
+    if part in ("ssm_in", "ssm_ba") and family.recurrent == "delta" and kind == "hf":
+        return _of_groups(c, part)
+    if part == "attn_q" and family.gated:
+        rows = np.arange(2 * c.heads * c.head_dim).reshape(c.heads, 2, c.head_dim)
+        return rows.transpose(1, 0, 2).reshape(-1)
     pairs = family.adjacent in ("all", kind)
     turned = np.arange(c.rotary.dim)
     if pairs:
@@ -48,6 +53,19 @@ def _order(part: str, config: ModelConfig, kind: str) -> Array | None:
     if pairs and part in ("attn_q", "attn_k", "attn_q_norm", "attn_k_norm"):
         return np.append(turned, np.arange(len(turned), c.head_dim))
     return None
+
+
+def _of_groups(c: ModelConfig, part: str) -> Array:
+    """Of the gated delta rule: queries, keys, values and gates of all heads, or what its two
+    numbers of each head are made by, from those of each head of keys together."""
+    r = c.recurrent
+    assert r is not None
+    each = r.heads // r.groups
+    values = each * (r.width if part == "ssm_in" else 1)
+    sizes = [r.size, r.size, values, values] if part == "ssm_in" else [values, values]
+    rows = np.arange(r.groups * sum(sizes)).reshape(r.groups, -1)
+    parts = np.split(rows, np.cumsum(sizes)[:-1], axis=1)
+    return np.concatenate([p.reshape(-1) for p in parts])
 
 
 def _apart(c: ModelConfig) -> Array:

@@ -1,9 +1,10 @@
 """The graphs of a step of a decoder, from its configuration and the kinds of its weights.
 
 The inputs of the layers are the rows of a step, whose number is a symbol: ``ids``, ``positions``
-and ``sequence``, i32 ``[rows]``; ``table``, the pages of each sequence, i32 ``[sequences, pages]``;
-and for each layer ``keys.i`` and ``values.i``, the cache ``[slots, kv_heads * head_dim]``; with
-adapters also ``adapter``, i32 ``[rows]``. The
+and ``sequence``, i32 ``[rows]``; ``table``, the pages of each sequence, i32 ``[sequences,
+pages]``; for each layer ``keys.i`` and ``values.i``, the cache ``[slots, kv_heads * head_dim]``, or
+of one with states ``conv.i`` and ``state.i``, and then ``states``, i32 ``[sequences]``, the slots
+in these of each sequence; with adapters also ``adapter``, i32 ``[rows]``. The
 outputs are the rows' hidden states, f32 ``[rows, hidden]``, and the caches, which are written over
 those that came in (``donate``).
 
@@ -29,6 +30,7 @@ from rlx.llm.experts import FeedForward
 from rlx.llm.graph_weights import GraphWeights
 from rlx.llm.latent import latent_rows, values_of
 from rlx.llm.lora import Stack
+from rlx.llm.mixers import Mixer
 from rlx.llm.share import Share
 from rlx.ops.movement.constant import Constant
 from rlx.types import DType, f32
@@ -40,14 +42,30 @@ Array = np.ndarray[Any, Any]
 
 @frozen
 class Cache:
-    """The cache of a model: its pages, the tokens of each, the element type of keys and values, and
-    the sequences of a step at most."""
+    """The cache of a model: its pages, the tokens of each, the element type of keys and values, the
+    sequences of a step at most, and of how many there are states, of models that have such."""
 
     pages: int
     page_size: int
     dtype: DType
     sequences: int
     context: int
+    states: int = 1
+
+    def memories(
+        self, config: ModelConfig, kv_heads: int
+    ) -> dict[str, tuple[tuple[int, ...], DType]]:
+        """What the layers keep between steps, by the names of inputs: shapes and element types."""
+        found: dict[str, tuple[tuple[int, ...], DType]] = {}
+        for i, state in enumerate(config.states):
+            if state and config.recurrent is not None:
+                conv, own = config.recurrent.shapes
+                found[f"conv.{i}"] = (self.states, *conv), f32
+                found[f"state.{i}"] = (self.states, *own), f32
+            else:
+                shape = self.slots, kv_heads * config.head_dim
+                found[f"keys.{i}"] = found[f"values.{i}"] = shape, self.dtype
+        return found
 
     @property
     def slots(self) -> int:
@@ -180,13 +198,13 @@ class _Layers(FeedForward):
         else:
             self.sequence = g.input("sequence", [rows], "i32")
             self.table = g.input("table", cache.table, "i32")
-        width = len(share.kv_heads) * config.head_dim
-        self.caches = [
-            tuple(
-                g.input(f"{n}.{i}", [cache.slots, width], cache.dtype) for n in ("keys", "values")
-            )
-            for i in range(config.layers)
+        if config.recurrent is not None:
+            self.states = self._states(alone)
+        made = [
+            g.input(name, shape, dt)
+            for name, (shape, dt) in cache.memories(config, len(share.kv_heads)).items()
         ]
+        self.caches = list(zip(made[::2], made[1::2], strict=True))
         self.written: list[Value] = []
 
     def build(self) -> StepGraph:
@@ -203,7 +221,7 @@ class _Layers(FeedForward):
             x = self.layer(i, x)
         self.graph.set_outputs([self.norm(x, "output_norm"), *self.written])
         names = [str(v.name) for v in self.graph.inputs]
-        first = names.index("keys.0")
+        first = names.index(str(self.caches[0][0].name))
         donate = tuple((first + n, 1 + n) for n in range(len(self.written)))
         return StepGraph(self.graph, self.params, donate)
 
@@ -229,6 +247,13 @@ class _Layers(FeedForward):
         real = at >= 0
         page = self.table.reshape([-1]).gather(real.where(own, 0))
         return real.where(page * cache.page_size + at % cache.page_size, cache.slots)
+
+    def _states(self, alone: bool) -> Value:
+        """Which states a row has."""
+        if alone:
+            return self.sequence
+        states = self.graph.input("states", [self.cache.sequences], "i32")
+        return states.gather((self.positions >= 0).where(self.sequence, 0))
 
     def _tables(self, name: str, *, local: bool) -> tuple[Value, Value]:
         """Cosines and sines of the rows."""
@@ -261,7 +286,10 @@ class _Layers(FeedForward):
         c, name = self.config, f"blk.{i}"
         before, second = c.family.before, f"{name}.ffn_norm"
         y = self.norm(x, f"{name}.attn_norm") if before else x
-        added = self.added(self.attention(i, y), f"{name}.post_attention_norm")
+        mixed = self.recurrent(i, y) if c.states[i] else self.attention(i, y)
+        added = self.added(mixed, f"{name}.post_attention_norm")
+        if not c.family.network:
+            return x + added
         if not c.parallel:
             x = x + added
             y = self.norm(x, second) if before else x
@@ -275,6 +303,15 @@ class _Layers(FeedForward):
         c = self.config
         y = self.norm(y, name) if c.family.after else y
         return y if c.residual_scale == 1.0 else y * c.residual_scale
+
+    def recurrent(self, i: int, x: Value) -> Value:
+        """The states of the rows' sequences are changed by the rows, and read."""
+        block = Mixer(
+            self, self.config, f"blk.{i}", (self.states, self.positions), self.caches[i]
+        )  # fmt: skip
+        y = block.rows(x)
+        self.written += block.written
+        return y
 
     def attention(self, i: int, x: Value) -> Value:
         """Keys and values of the rows go into the cache, over which they attend."""
@@ -294,8 +331,16 @@ class _Layers(FeedForward):
             window=window, softcap=c.attention_softcap, sinks=self.sinks(name),
         )  # fmt: skip
         d = c.value_dim
+        y = values_of(c, y, len(share.heads))
+        if c.family.gated:
+            y = (
+                y
+                * self.linear(
+                    x, f"{name}.attn_gate", (c.heads * d, c.hidden), rows=_times(share.heads, d)
+                ).sigmoid()
+            )
         return self.linear(
-            values_of(c, y, len(share.heads)), f"{name}.attn_output", (c.hidden, c.heads * d),
+            y, f"{name}.attn_output", (c.hidden, c.heads * d),
             columns=_times(share.heads, d), total=share.total,
         )  # fmt: skip
 

@@ -87,12 +87,12 @@ def inputs_of(
     f = Session("cpu").compile(made.graph)
     for name, value in made.params.items():
         f.set_param(name, value)
-    width = config.kv_heads * config.head_dim
     state = {
-        f"{n}.{i}": np.zeros((cache.slots, width), np.float32)
-        for i in range(config.layers)
-        for n in ("keys", "values")
+        name: np.zeros(shape, dt.numpy)
+        for name, (shape, dt) in cache.memories(config, config.kv_heads).items()
     }
+    if config.recurrent is not None:
+        state["states"] = np.zeros(1, np.int32)
     found: dict[str, Inputs] = {}
     with Progress("calibrate", len(chunks), progress) as bar:
         for ids in chunks:

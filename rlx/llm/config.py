@@ -5,11 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError
 from rlx.llm.families import FAMILIES, Family, family_of
+from rlx.llm.recurrent import Recurrent
 from rlx.llm.rotary import Rotary
 
 __all__ = ["Latent", "ModelConfig"]
@@ -36,6 +38,8 @@ class ModelConfig:
     ``experts_used`` of so many, of ``expert_inner`` units, from ``groups_used`` of
     ``expert_groups`` groups of them. ``unit_limit`` and ``unit_slope`` are those of clamped units.
     ``plain_norm``: queries and keys have a norm without weights, in the families that may have it.
+    ``states`` says which layers have states, of the sizes ``recurrent``, in place of keys and
+    values.
     """
 
     family: Family
@@ -72,6 +76,8 @@ class ModelConfig:
     parallel: bool = False
     latent: Latent | None = None
     plain_norm: bool = True
+    recurrent: Recurrent | None = None
+    states: tuple[bool, ...] = ()
 
     @property
     def value_dim(self) -> int:
@@ -102,6 +108,12 @@ class ModelConfig:
             found["rope"]["truncate"] = False
         if family.multiplied and "logit_divisor" in found:
             found["logit_scale"] = found.pop("logit_divisor")
+        if family.recurrent == "mamba2":
+            # Whose files say how many heads there are by what is a rank elsewhere.
+            found["ssm_heads"] = heads = found.pop("step_rank", 1)
+            found["ssm_width"] = found.get("ssm_inner", 0) // max(1, heads)
+        if own.get("ssm.dt_b_c_rms"):
+            found["part_eps"] = found.get("eps", 1e-5)
         if family.latent:
             found["rope_dim"] = found.pop("rotary_dim", None)
             found["plain_dim"] = found.get("head_dim", 0) - (found["rope_dim"] or 0)
@@ -181,7 +193,8 @@ _GGUF = {
     "expert_scale": "expert_weights_scale", "expert_groups": "expert_group_count",
     "groups_used": "expert_group_used_count", "parallel": "use_parallel_residual",
     "query_rank": "attention.q_lora_rank", "rank": "attention.kv_lora_rank",
-    "value_dim": "attention.value_length",
+    "value_dim": "attention.value_length", "conv": "ssm.conv_kernel", "ssm_inner": "ssm.inner_size",
+    "state": "ssm.state_size", "step_rank": "ssm.time_step_rank", "ssm_groups": "ssm.group_count",
 }  # fmt: skip
 _HF = {
     "vocab": "vocab_size", "hidden": "hidden_size n_embd", "layers": "num_hidden_layers n_layer",
@@ -203,7 +216,13 @@ _HF = {
     "rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim",
     "rotary_dim": "rotary_dim", "plain_norm": "use_qk_norm",
     "chunk": "attention_chunk_size", "floor": "floor_scale", "unit_limit": "swiglu_limit",
-    "unit_slope": "swiglu_alpha",
+    "unit_slope": "swiglu_alpha", "conv": "conv_kernel linear_conv_kernel_dim",
+    "state": "state_size", "expand": "expand", "step_rank": "time_step_rank",
+    "part_eps": "mixer_rms_eps", "ssm_heads": "num_heads", "ssm_width": "head_dim",
+    "ssm_groups": "n_groups",
+    "step_limits": "time_step_limit", "delta_heads": "linear_num_value_heads",
+    "delta_key_heads": "linear_num_key_heads", "delta_width": "linear_value_head_dim",
+    "delta_size": "linear_key_head_dim",
 }  # fmt: skip
 """What a configuration has, by the names in files."""
 
@@ -218,12 +237,15 @@ def _with_sigmoid(family: Family, arch: str) -> Family:
 
 
 def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
-    for name in ("vocab", "hidden", "layers", "heads", "context"):
+    for name in ("vocab", "hidden", "layers"):
+        _whole(found, name, where)
+    states, recurrent = _states(family, found, where)
+    for name in ("heads", "context"):
         _whole(found, name, where)
     _whole(found, "kv_heads", where, found["heads"])
     latent = _latent(found, where) if family.latent else None
     _whole(found, "head_dim", where, found["hidden"] // found["heads"])
-    _whole(found, "inner", where, 1 if family.experts else None)
+    _whole(found, "inner", where, 1 if family.experts or not family.network else None)
     head_dim = found["head_dim"]
     rope = found["rope"]
     rotary = Rotary.of(rope, found.get("rotary_dim", head_dim), found["context"])
@@ -258,9 +280,26 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
         found.get("expert_inner", 0), bool(found.get("expert_norm", family.expert_norm)),
         float(found.get("expert_scale") or 1.0), found.get("expert_groups") or 1,
         found.get("groups_used") or 1, float(found.get("unit_limit", _UNIT_LIMIT)),
-        float(found.get("unit_slope", _UNIT_SLOPE)), _turned(family, found, windows),
+        float(found.get("unit_slope", _UNIT_SLOPE)), _turned(family, found, windows, states),
         bool(found.get("parallel", family.parallel)), latent, bool(found.get("plain_norm", True)),
+        recurrent, states,
     )  # fmt: skip
+
+
+def _states(
+    family: Family, found: dict[str, Any], where: str
+) -> tuple[tuple[bool, ...], Recurrent | None]:
+    """Which layers have states in place of keys and values, and the sizes of these."""
+    layers, kinds = found["layers"], found.get("layer_types")
+    if not family.recurrent:
+        return (False,) * layers, None
+    states = (True,) * layers if kinds is None else tuple(k == "linear_attention" for k in kinds)
+    recurrent = Recurrent.of(family.recurrent, found, partial(_number, found, where))
+    if all(states):
+        # Without attention a sequence may be as long as one likes.
+        found.update(heads=1, kv_heads=1, head_dim=1)
+        found.setdefault("context", 1 << 20)
+    return states, recurrent
 
 
 def _latent(found: dict[str, Any], where: str) -> Latent:
@@ -318,6 +357,12 @@ def _whole(found: dict[str, Any], name: str, where: str, default: int | None = N
     found[name] = int(n)
 
 
+def _number(found: dict[str, Any], where: str, name: str, default: int | None = None) -> int:
+    """A positive whole number that is there."""
+    _whole(found, name, where, default)
+    return found[name]
+
+
 def _windows(family: Family, found: Mapping[str, Any]) -> tuple[int, ...]:
     """How many keys the rows of each layer see at most."""
     window, layers = int(found.get("window") or 0), found["layers"]
@@ -326,6 +371,8 @@ def _windows(family: Family, found: Mapping[str, Any]) -> tuple[int, ...]:
         full = [bool(family.every) and not (i + 1) % family.every for i in range(layers)]
     else:
         known = {"full_attention": True, "sliding_attention": False, "chunked_attention": True}
+        if family.recurrent:
+            known["linear_attention"] = True
         wrong = [k for k in kinds if k not in known]
         if wrong or len(kinds) != layers:
             found_ = f"a layer of {wrong[0]}" if wrong else f"{len(kinds)} layer_types"
@@ -334,8 +381,12 @@ def _windows(family: Family, found: Mapping[str, Any]) -> tuple[int, ...]:
     return tuple(0 if f else window for f in full)
 
 
-def _turned(family: Family, found: Mapping[str, Any], windows: tuple[int, ...]) -> tuple[bool, ...]:
+def _turned(
+    family: Family, found: Mapping[str, Any], windows: tuple[int, ...], states: tuple[bool, ...]
+) -> tuple[bool, ...]:
     """Which layers have a rotary embedding."""
+    if any(states):
+        return tuple(not s for s in states)
     if family.learned:
         return (False,) * len(windows)
     given = found.get("turns")

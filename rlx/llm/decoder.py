@@ -9,7 +9,7 @@ import numpy as np
 
 from rlx.base.gc_pause import importing
 from rlx.base.mesh import Mesh
-from rlx.errors import GraphError, ShapeError
+from rlx.errors import GraphError, ModelError, ShapeError
 from rlx.frontends.gguf import GGUF, Tensor
 from rlx.ir.builders import public
 from rlx.llm.builder import Cache, StepGraph, step_graphs
@@ -77,7 +77,14 @@ class Decoder:
         self.context = min(config.context, context or min(config.context, 4096))
         self.max_rows = max_rows
         pages = -(-max(tokens or 0, self.context) // page_size)
-        self.cache = Cache(pages, page_size, dtype(cache), sequences, self.context)
+        if all(config.states):  # no keys: a page is there for the sequence that has it
+            pages, page_size = sequences, self.context
+        self.cache = Cache(pages, page_size, dtype(cache), sequences, self.context, sequences)
+        if config.recurrent is not None and mesh is not None:
+            raise ModelError(
+                f"a {config.family.name} has states, which are not cut for several ranks; load it"
+                " without a mesh"
+            )
         self.team = None if mesh is None else Team(mesh)
         share = Share.whole(config)
         if self.team is not None:
@@ -90,18 +97,26 @@ class Decoder:
         self._adapted = tuple(
             any(v.name == "adapter" for v in g.graph.inputs) for g in (layers, head)
         )
-        self._names = [f"{n}.{i}" for i in range(config.layers) for n in ("keys", "values")]
-        width = len(share.kv_heads) * config.head_dim
-        row = 2 * config.layers * width * self.cache.dtype.bytes
-        self.pool = KvPagePool(pages, row * page_size, page_size)
-        shape, dt = (self.cache.slots, width), self.cache.dtype.numpy
-        self._state = {name: np.zeros(shape, dt) for name in self._names}
+        self._state = {
+            name: np.zeros(shape, dt.numpy)
+            for name, (shape, dt) in self.cache.memories(config, len(share.kv_heads)).items()
+        }
+        self.pool, self.states = self._pools()
         self._table = np.full(self.cache.table, -1, np.int32)
         session = Session(device, precision, threads=threads)
         with Progress("load", len(layers.params) + len(head.params), progress) as bar:
             self.layers = _ready(session, layers, bar)
             self.head = _ready(session, head, bar)
         self._bound = self.layers.bind_state(self._state)
+
+    def _pools(self) -> tuple[KvPagePool, KvPagePool | None]:
+        """What counts the pages of keys and values, and the slots of states if there are such."""
+        cache, sizes = self.cache, {name: a.nbytes for name, a in self._state.items()}
+        keys = sum(n for name, n in sizes.items() if name.startswith(("keys", "values")))
+        pool = KvPagePool(cache.pages, max(1, keys // cache.pages), cache.page_size)
+        if self.config.recurrent is None:
+            return pool, None
+        return pool, KvPagePool(cache.states, (sum(sizes.values()) - keys) // cache.states, 1)
 
     @classmethod
     def load(cls, path: str | Path, **options: Any) -> Decoder:
@@ -154,6 +169,10 @@ class Decoder:
             "ids": rows.ids, "positions": rows.positions, "sequence": rows.sequence,
             "table": table,
         }  # fmt: skip
+        if self.states is not None:
+            states = np.zeros(self.cache.sequences, np.int32)
+            states[: len(rows.states)] = rows.states
+            feeds["states"] = states
         if self._adapted[0]:
             feeds["adapter"] = _adapter_of(rows)
         return self._bound.run(feeds)[0]
@@ -175,6 +194,11 @@ class Decoder:
         if len(rows.tables) > cache.sequences:
             raise ShapeError(
                 f"a step has {cache.sequences} sequences at most, found {len(rows.tables)}"
+            )
+        if self.states is not None and len(rows.states) != len(rows.tables):
+            raise ShapeError(
+                f"{len(rows.tables)} sequences of a model with states need a slot each, found"
+                f" {len(rows.states)}"
             )
         if len(rows.ids) > self.max_rows:
             raise ShapeError(f"a step has {self.max_rows} rows at most, found {len(rows.ids)}")

@@ -42,14 +42,21 @@ def pooling_of(path: str, file: GGUF | None) -> str | None:
 
 
 def embedded(
-    decoder: Decoder, ids: Sequence[int], pages: Sequence[int], pooling: str, adapter: int = 0
+    decoder: Decoder,
+    ids: Sequence[int],
+    pages: Sequence[int],
+    pooling: str,
+    adapter: int = 0,
+    states: Sequence[int] = (),
 ) -> Array:
-    """The vector of a text, of length 1: f32 ``[hidden]``. Keys and values go into ``pages``."""
+    """The vector of a text, of length 1: f32 ``[hidden]``. Keys and values go into ``pages``, and
+    of models with states these into the slot of ``states``."""
     total = found = np.zeros(decoder.config.hidden)
     for at in range(0, len(ids), decoder.max_rows):
         part = ids[at : at + decoder.max_rows]
-        states = decoder.hidden(StepRows.of([(part, at, pages)], adapters=[adapter]))
-        total = total + states.sum(0, dtype=np.float64)
-        found = states[-1].astype(np.float64)
+        rows = StepRows.of([(part, at, pages)], adapters=[adapter], states=states)
+        hidden = decoder.hidden(rows)
+        total = total + hidden.sum(0, dtype=np.float64)
+        found = hidden[-1].astype(np.float64)
     found = total if pooling == "mean" else found
     return (found / max(float(np.linalg.norm(found)), 1e-12)).astype(np.float32)

@@ -35,7 +35,8 @@ class StepRows:
 
     ``ids`` and ``positions`` are i32 ``[rows]``; ``sequence`` i32 ``[rows]`` says which of
     ``tables``, the pages of each sequence, a row's is; ``wanted`` are the rows that want logits.
-    ``adapters`` has the number of each sequence's adapter, 0 for none.
+    ``adapters`` has the number of each sequence's adapter, 0 for none; ``states`` the slot of each
+    one's states, of models that have such.
     """
 
     ids: Array
@@ -44,6 +45,7 @@ class StepRows:
     tables: Sequence[Sequence[int]]
     wanted: Array
     adapters: Sequence[int]
+    states: Sequence[int] = ()
 
     @staticmethod
     def of(
@@ -52,6 +54,7 @@ class StepRows:
         every: bool = False,
         wanting: Sequence[int] | None = None,
         adapters: Sequence[int] | None = None,
+        states: Sequence[int] = (),
     ) -> StepRows:
         """Rows of entries, each the tokens of a sequence, how many tokens stand before them, and
         the sequence's pages. The last token of each wants logits, or with ``every`` all, or as many
@@ -77,17 +80,20 @@ class StepRows:
             [pages for _, _, pages in found],
             wanted.astype(np.int32),
             [0] * len(found) if adapters is None else adapters,
+            states,
         )
 
 
 class Engine(Protocol):
     """A model that takes steps. One thread at a time may use it.
 
-    ``pool`` counts the pages of its cache, ``vocab`` is the length of a row of logits, ``context``
+    ``pool`` counts the pages of its cache, and ``states`` the slots of states, one to a sequence,
+    where it has such. ``vocab`` is the length of a row of logits, ``context``
     the number of positions that a sequence may have, and ``max_rows`` the most rows of a step.
     """
 
     pool: KvPagePool
+    states: KvPagePool | None
     vocab: int
     context: int
     max_rows: int

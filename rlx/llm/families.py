@@ -46,6 +46,11 @@ class Family:
     before their experts, not after. ``expert_turned``: in Hugging Face's files the matrices of all
     experts are ``[in, out]``; ``expert_pairs``: gate and up of a unit lie side by side there.
     ``clamped``: what gate and up make is clamped (``rlx.llm.experts``).
+
+    **States.** ``recurrent``: the kind of the layers that have a state in place of keys and values
+    (``rlx.llm.mixers``), all of them or those that a configuration says. ``network``: layers have a
+    feed-forward network. ``gated``: what attention gives is multiplied by gates, whose rows lie
+    beside those of queries.
     """
 
     name: str
@@ -81,6 +86,9 @@ class Family:
     expert_turned: bool = False
     expert_pairs: bool = False
     clamped: bool = False
+    recurrent: Literal["", "mamba", "mamba2", "delta"] = ""
+    network: bool = True
+    gated: bool = False
 
 
 _AFTER = (
@@ -129,6 +137,8 @@ _ROWS = (
            activation="gelu_approx", activation_key="hidden_activation", embedding="root"),
     Family("phi", ("phi2",), ("phi",), norm="layer", parallel=True, activation="gelu_approx"),
     Family("phi3", ("phi3",), ("phi3",)),
+    Family("mamba", ("mamba",), ("mamba", "falcon_mamba"), recurrent="mamba", network=False),
+    Family("mamba2", ("mamba2",), ("mamba2",), recurrent="mamba2", network=False),
     Family("granite", ("granite",), ("granite",), adjacent="gguf"),
     Family("granite-moe", ("granitemoe",), ("granitemoe", "granitemoeshared"), adjacent="gguf",
            experts=True),

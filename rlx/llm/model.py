@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import secrets
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from random import Random
 from typing import TYPE_CHECKING, Any
 
@@ -384,16 +385,13 @@ class LLM:
         """
         found, decoder, at, own = self._fitting(ids), self.decoder, 0, [self._adapter(adapter)]
         out = np.empty((len(found), self.vocab), np.float32)
-        with self.lock:
-            table = self._pages(len(found))
-            try:
-                while at < len(found):
-                    part = found[at : at + decoder.max_rows]
-                    rows = StepRows.of([(part, at, table.pages)], every=True, adapters=own)
-                    out[at : at + len(part)] = decoder.step(rows)
-                    at += len(part)
-            finally:
-                table.release(decoder.pool)
+        with self.lock, self._room(len(found)) as (pages, states):
+            while at < len(found):
+                part = found[at : at + decoder.max_rows]
+                entry = (part, at, pages)
+                rows = StepRows.of([entry], every=True, adapters=own, states=states)
+                out[at : at + len(part)] = decoder.step(rows)
+                at += len(part)
         return out
 
     def embed(
@@ -421,11 +419,8 @@ class LLM:
         out = np.empty((len(texts), self.decoder.config.hidden), np.float32)
         with self.lock:
             for n, ids in enumerate(texts):
-                table = self._pages(len(ids))
-                try:
-                    out[n] = embedded(self.decoder, ids, table.pages, how, own)
-                finally:
-                    table.release(self.decoder.pool)
+                with self._room(len(ids)) as (pages, states):
+                    out[n] = embedded(self.decoder, ids, pages, how, own, states)
         return out
 
     def _fitting(self, prompt: Prompt) -> list[int]:
@@ -435,9 +430,29 @@ class LLM:
             raise ContextError(f"{len(found)} tokens have no room in a context of {self.context}")
         return found
 
+    @contextmanager
+    def _room(self, tokens: int) -> Generator[tuple[list[int], list[int]]]:
+        """Pages for so many tokens, and a slot for states where the model has such. RoomError if
+        answers that are being drawn hold too many."""
+        pool, states = self.decoder.pool, self.decoder.states
+        slot = None if states is None else states.alloc()
+        try:
+            if states is not None and slot is None:
+                raise RoomError(
+                    f"{self.batch.answers} answers that are being drawn hold the states of all"
+                    " sequences; load the model with more sequences"
+                )
+            table = self._pages(tokens)
+            try:
+                yield table.pages, [] if slot is None else [slot]
+            finally:
+                table.release(pool)
+        finally:
+            if states is not None and slot is not None:
+                states.free(slot)
+
     def _pages(self, tokens: int) -> KvBlockTable:
-        """Pages for so many tokens, which the caller releases. RoomError if answers that are being
-        drawn hold too many."""
+        """Pages for so many tokens. RoomError if there are not as many."""
         pool = self.decoder.pool
         table = KvBlockTable(pool.tokens_per_page)
         if not table.reserve(tokens, pool):

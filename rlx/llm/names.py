@@ -10,12 +10,13 @@ __all__ = ["expert_of_hf", "names_of_hf"]
 
 _TOP = {
     "embed_tokens": "token_embd", "wte": "token_embd", "embed_in": "token_embd",
-    "word_embeddings": "token_embd", "wpe": "position_embd",
+    "word_embeddings": "token_embd", "wpe": "position_embd", "embeddings": "token_embd",
+    "embedding": "token_embd", "norm_f": "output_norm",
     "norm": "output_norm", "ln_f": "output_norm", "final_layernorm": "output_norm",
     "final_layer_norm": "output_norm", "lm_head": "output", "embed_out": "output",
 }  # fmt: skip
 _NORMS = {
-    "attn_norm": "input_layernorm ln_1 ln_attn",
+    "attn_norm": "input_layernorm ln_1 ln_attn norm",
     "ffn_norm": "post_attention_layernorm ln_2 ln_mlp",
 }
 _ATTENTION = {
@@ -33,6 +34,15 @@ _ATTENTION = {
     "attn_kv_a_norm": "kv_a_layernorm",
     "attn_kv_b": "kv_b_proj",
     "attn_sinks": "sinks",
+}
+_MIXER = {
+    "ssm_in": "in_proj in_proj_qkvz",
+    "ssm_ba": "in_proj_ba",
+    "ssm_conv1d": "conv1d",
+    "ssm_x": "x_proj",
+    "ssm_dt": "dt_proj",
+    "ssm_norm": "norm",
+    "ssm_out": "out_proj",
 }
 _NETWORK = {
     "ffn_gate": "gate_proj",
@@ -63,6 +73,7 @@ def _layer() -> dict[str, str]:
     for blocks, parts in (
         ("", _NORMS),
         ("self_attn. attention. self_attention. attn.", _ATTENTION),
+        ("mixer. linear_attn.", _MIXER),
         ("mlp. block_sparse_moe. feed_forward.", _NETWORK),
         (_SHARES, _SHARED),
     ):
@@ -86,13 +97,18 @@ _STACKS = {
     "mlp.experts.down_proj": "ffn_down_exps.weight",
     "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
     "self_attn.sinks": "attn_sinks.weight",
+    "mixer.A_log": "ssm_a",
+    "mixer.D": "ssm_d",
+    "mixer.dt_bias": "ssm_dt.bias",
+    "linear_attn.A_log": "ssm_a",
+    "linear_attn.dt_bias": "ssm_dt.bias",
 }
 """What has no "weight" or "bias" at its end, such as the matrices of all experts."""
 _LAYER_NAME = re.compile(r"(?:layers|h)\.(\d+)\.(.+?)(?:\.(weight|bias))?")
 _OWN_NORM = re.compile(r"self_attn\.([qk])_layernorm\.norms\.(\d+)")
 _EXPERT_NAME = re.compile(r"layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
 _PREFIX = re.compile(
-    r"^(?:language_model\.)?(?:model\.|transformer\.|gpt_neox\.)?(?:language_model\.)?"
+    r"^(?:language_model\.)?(?:model\.|transformer\.|gpt_neox\.|backbone\.)?(?:language_model\.)?"
 )
 
 

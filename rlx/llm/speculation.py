@@ -22,6 +22,11 @@ class Speculation:
     def __init__(self, llm: LLM, kind: str | None, draft: LLM | None, draft_tokens: int) -> None:
         _count("draft_tokens", draft_tokens, 1)
         self.kind, self.draft_tokens = kind, draft_tokens
+        self._llm = llm
+        if kind is not None:
+            _check_states(llm)
+        if draft is not None:
+            _check_states(draft)
         self._drafters: dict[str, Drafter] = {"lookup": Lookup()}
         if draft is not None:
             _check_tokens(llm, draft)
@@ -40,6 +45,7 @@ class Speculation:
             return None, 0
         if kind not in KINDS:
             raise GraphError(f"speculate is one of {', '.join(KINDS)}, found {kind!r}")
+        _check_states(self._llm)
         if kind not in self._drafters:
             raise GraphError(
                 "there is no draft model: load the model with speculate=, its path, or ask for"
@@ -51,6 +57,15 @@ class Speculation:
 def _count(name: str, n: Any, least: int) -> None:
     if isinstance(n, bool) or not isinstance(n, int) or n < least:
         raise GraphError(f"{name} is {least} or more, found {n!r}")
+
+
+def _check_states(llm: LLM) -> None:
+    """GraphError for a model whose states cannot be what they were before a wrong draft."""
+    if llm.decoder.states is not None:
+        raise GraphError(
+            f"{llm.path} has recurrent states, which are not taken back behind a wrong draft;"
+            " leave speculate out"
+        )
 
 
 def _check_tokens(llm: LLM, draft: LLM) -> None:

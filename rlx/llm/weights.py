@@ -35,7 +35,7 @@ PLAIN = ("f32", "f16", "bf16")
 """What weights are in that are in no blocks."""
 
 _PART = re.compile(r"blk\.\d+\.(\w+)\.(?:weight|bias)")
-_VECTORS = ("attn_q_norm", "attn_k_norm", "ffn_gate_inp_shexp", "exp_probs_b")
+_VECTORS = ("attn_q_norm", "attn_k_norm", "ffn_gate_inp_shexp", "exp_probs_b", "ssm_norm")
 """What files may have as a matrix, and is a vector here."""
 
 
@@ -117,7 +117,12 @@ def _stacked(parts: list[Tensor]) -> Tensor:
 
 def _as_here(name: str, array: Array, family: Family) -> Array:
     """A tensor of Hugging Face's as GGUF files have it."""
-    if family.shifted and name.endswith("norm.weight"):
+    if name.endswith(("ssm_a", "ssm_d")):
+        found = -np.exp(array.astype(np.float32)) if name.endswith("a") else array
+        return found.reshape(-1, 1) if family.recurrent == "mamba2" else found
+    if name.endswith("ssm_conv1d.weight"):
+        return array.reshape(len(array), -1)
+    if family.shifted and name.endswith("norm.weight") and not name.endswith("ssm_norm.weight"):
         return array.astype(np.float32) + np.float32(1)
     if name.startswith("blk.") and array.ndim == (2 if family.transposed else 3):
         turned = family.transposed or family.expert_turned
@@ -162,6 +167,13 @@ def _apart(found: Weights, config: ModelConfig, file: Literal["gguf", "hf"]) -> 
                 parts = _rows(whole, (queries, keys, keys))
                 found.update(
                     (f"blk.{i}.attn_{n}.{kind}", p) for n, p in zip("qkv", parts, strict=True)
+                )
+            whole = found.get(f"blk.{i}.attn_q.{kind}") if config.family.gated else None
+            if whole is not None:
+                parts = _rows(whole, (queries, queries))
+                found.update(
+                    (f"blk.{i}.attn_{n}.{kind}", p)
+                    for n, p in zip(("q", "gate"), parts, strict=True)
                 )
         for end in (".weight", "_shexp.weight", "_exps.weight", "_exps.bias"):
             _part_gate(found, config, f"blk.{i}.ffn_", end)

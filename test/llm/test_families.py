@@ -65,12 +65,13 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(
 ) -> None:
     m = model(name, tmp_path)
     wanted = expected[f"{name}.logits"]
-    logits = m.step(StepRows.of([(PROMPT, 0, PAGES)], every=True))
+    pages, states = PAGES[: m.cache.table[1]], [] if m.states is None else [5]
+    logits = m.step(StepRows.of([(PROMPT, 0, pages)], every=True, states=states))
     assert np.abs(logits[KEPT] - wanted).max() <= 5e-5 * wanted.std()
     tokens: list[int] = []
     for n in range(64):
         tokens.append(int(logits[-1].argmax()))
-        logits = m.step(StepRows.of([(tokens[-1:], len(PROMPT) + n, PAGES)]))
+        logits = m.step(StepRows.of([(tokens[-1:], len(PROMPT) + n, pages)], states=states))
     assert tokens == expected[f"{name}.greedy"].tolist()
 
 

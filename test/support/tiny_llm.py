@@ -12,7 +12,17 @@ import numpy as np
 
 from rlx.models.safetensors import write_safetensors
 
-__all__ = ["CONFIGS", "KEPT", "LENGTH", "PROMPT", "weights", "write_model", "write_talker"]
+__all__ = [
+    "CONFIGS",
+    "KEPT",
+    "LENGTH",
+    "PROMPT",
+    "WIDER",
+    "large",
+    "weights",
+    "write_model",
+    "write_talker",
+]
 
 Array = np.ndarray[Any, Any]
 
@@ -41,6 +51,12 @@ _LATENT: dict[str, Any] = {
     "kv_lora_rank": 16, "qk_nope_head_dim": 8, "qk_rope_head_dim": 4, "v_head_dim": 8,
     "num_key_value_heads": 4, "head_dim": None,
 }  # fmt: skip
+
+_ALONE: dict[str, Any] = dict.fromkeys(
+    ("num_attention_heads", "num_key_value_heads", "intermediate_size", "max_position_embeddings",
+     "rope_theta", "head_dim")
+)  # fmt: skip
+"""What models without attention have no entries for."""
 
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama"},
@@ -116,6 +132,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
             "rope_type": "yarn", "factor": 4.0, "beta_fast": 32.0, "beta_slow": 1.0,
             "truncate": False, "original_max_position_embeddings": 32,
         },
+    },
+    "mamba": {"model_type": "mamba", "state_size": 6, **_ALONE},
+    "falcon-mamba": {"model_type": "falcon_mamba", "state_size": 16, "time_step_rank": 3, **_ALONE},
+    "mamba2": {
+        "model_type": "mamba2", "state_size": 8, **_ALONE, "num_heads": 4, "head_dim": 16,
+        "n_groups": 2, "chunk_size": 16, "time_step_limit": [0.0, 0.9],
     },
     "gpt-j": {"model_type": "gptj", "num_key_value_heads": None, "head_dim": None, "rotary_dim": 4,
               "n_inner": 48},
@@ -201,19 +223,57 @@ def config(name: str) -> dict[str, Any]:
     return {k: v for k, v in {**_BASE, **CONFIGS[name]}.items() if v is not None or k in _NONE}
 
 
-def weights(shapes: Mapping[str, Any]) -> dict[str, Array]:
-    """The weights of a model by name, from the names: norms near 1, the rest normal numbers."""
+_HEADS = (
+    "num_attention_heads", "num_key_value_heads", "num_kv_heads", "num_heads",
+    "linear_num_value_heads", "linear_num_key_heads",
+)  # fmt: skip
+_HEAD_DIMS = (
+    "head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "rotary_dim",
+    "linear_key_head_dim", "linear_value_head_dim", "moe_intermediate_size",
+    "shared_expert_intermediate_size", "shared_intermediate_size",
+)  # fmt: skip
+_WIDTHS = (
+    "hidden_size", "intermediate_size", "n_inner", "intermediate_size_mlp", "kv_lora_rank",
+    "q_lora_rank", "time_step_rank",
+)  # fmt: skip
+WIDER = 48
+"""How often the widths of large configurations are those of small ones."""
+
+
+def large(small: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration of some 0.6 billion weights, by a small one: 4 times the heads, each 12 times
+    as long, 7 times the layers, and a vocabulary of 49152. Experts have 12 times the units."""
+    experts = any("experts" in key for key in small)
+    factors = dict.fromkeys(_HEADS, 4) | dict.fromkeys(_HEAD_DIMS, 12)
+    factors |= dict.fromkeys(_WIDTHS, WIDER) | {"num_hidden_layers": 7}
+    if experts and "moe_intermediate_size" not in small:
+        factors["intermediate_size"] = 12
+    found = dict(small)
+    for key, factor in factors.items():
+        if small.get(key):
+            found[key] = small[key] * factor
+    for key in ("layer_types", "no_rope_layers"):
+        if key in small:
+            found[key] = small[key] * 7
+    return found | {"vocab_size": 49152}
+
+
+def weights(shapes: Mapping[str, Any], scale: float = 0.25) -> dict[str, Array]:
+    """The weights of a model by name, from the names: norms near 1, the rest normal numbers times
+    ``scale``."""
     out: dict[str, Array] = {}
     for name, shape in shapes.items():
         x = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape, np.float32)
-        out[name] = 1 + x / 8 if name.endswith("norm.weight") else x * np.float32(0.25)
+        out[name] = 1 + x / 8 if name.endswith("norm.weight") else x * np.float32(scale)
     return out
 
 
-def write_model(folder: Path, whole: Mapping[str, Any], shapes: Mapping[str, Any]) -> None:
+def write_model(
+    folder: Path, whole: Mapping[str, Any], shapes: Mapping[str, Any], scale: float = 0.25
+) -> None:
     """A model folder with a configuration and the weights that follow from names and shapes."""
     (folder / "config.json").write_text(json.dumps(whole), encoding="utf-8")
-    write_safetensors(folder / "model.safetensors", weights(shapes))
+    write_safetensors(folder / "model.safetensors", weights(shapes, scale))
 
 
 TALKER = 320

@@ -36,7 +36,7 @@ class Batch:
         sequences: int,
     ) -> None:
         limits = Limits(engine.max_rows, sequences, engine.context)
-        self.engine, self.schedule = engine, Schedule.of(engine.pool, limits)
+        self.engine, self.schedule = engine, Schedule.of(engine.pool, limits, engine.states)
         self.steps = self.rows = self.drafted = self.accepted = 0
         self._draw = draw
         self._answers: dict[int, Answer] = {}
@@ -79,6 +79,7 @@ class Batch:
             [(e.tokens, e.cached, e.pages) for e in entries],
             wanting=[1 + e.drafted if e.last else 0 for e in entries],
             adapters=[e.adapter for e in entries],
+            states=[e.state for e in entries],
         )
         logits = self.engine.step(rows)
         asked = [self._answers[e.name].rows(_draft(e)) for e in entries if e.last]

@@ -53,7 +53,8 @@ class Limits:
 class Running:
     """A sequence: its tokens, those of the prompt first, of which ``cached`` have keys and values
     in its ``pages``; ``node`` is the last of its pages that the prefix cache knows, which keeps the
-    pages of each ``adapter`` apart. ``reached`` is
+    pages of each ``adapter`` apart. ``state`` is the slot of its states, of models that have such.
+    ``reached`` is
     the most that ``cached`` has been, and ``hit`` how many of these others alone computed: pages
     that it gave back and finds again are its own."""
 
@@ -71,6 +72,7 @@ class Running:
     reached: int = 0
     hit: int = 0
     adapter: int = 0
+    state: int = 0
 
     @property
     def missing(self) -> int:
@@ -91,16 +93,19 @@ class Entry:
     last: bool
     drafted: int = 0
     adapter: int = 0
+    state: int = 0
 
 
 @record
 class Schedule:
-    """All that is scheduled: the pool and its prefix cache, the sequences that wait and that run,
-    and what each client has been served."""
+    """All that is scheduled: the pool and its prefix cache, the slots of ``states`` where a model
+    has such, the sequences that wait and that run, and what each client has been served. Of a model
+    with states no prefix is kept: its states are gone once other tokens were read."""
 
     pool: KvPagePool
     limits: Limits
     prefix: PrefixCache
+    states: KvPagePool | None = None
     waiting: dict[int, Running] = field(default_factory=dict[int, Running])
     running: dict[int, Running] = field(default_factory=dict[int, Running])
     served: dict[str, float] = field(default_factory=dict[str, float])
@@ -108,9 +113,9 @@ class Schedule:
     preemptions: int = 0
 
     @staticmethod
-    def of(pool: KvPagePool, limits: Limits) -> Schedule:
+    def of(pool: KvPagePool, limits: Limits, states: KvPagePool | None = None) -> Schedule:
         """A schedule with nothing in it."""
-        return Schedule(pool, limits, PrefixCache(pool))
+        return Schedule(pool, limits, PrefixCache(pool), states)
 
 
 def submit(
@@ -276,13 +281,21 @@ def _give_back(schedule: Schedule, s: Running) -> None:
     schedule.prefix.release(s.node)
     for page in reversed(s.pages):
         schedule.pool.free(page)
+    if schedule.states is not None:
+        schedule.states.free(s.state)
     s.pages, s.cached, s.node, s.known, s.admitted = [], 0, ROOT - s.adapter, 0, -1
 
 
 def _admit(schedule: Schedule, s: Running) -> bool:
     """Let a sequence in, with the pages of its beginning that are known; not if what is left of its
     tokens has no room beside the others."""
-    node, pages = schedule.prefix.match(s.tokens, len(s.tokens) - 1, ROOT - s.adapter)
+    if schedule.states is None:
+        node, pages = schedule.prefix.match(s.tokens, len(s.tokens) - 1, ROOT - s.adapter)
+    else:
+        state = schedule.states.alloc()
+        if state is None:
+            return False
+        node, pages, s.state = ROOT - s.adapter, list[int](), state
     size = schedule.pool.tokens_per_page
     s.node, s.pages, s.known = node, pages, len(pages)
     s.cached = len(pages) * size
@@ -299,6 +312,8 @@ def _admit(schedule: Schedule, s: Running) -> bool:
 
 def _make_known(schedule: Schedule, s: Running) -> None:
     """Tell the prefix cache of the pages that are full now."""
+    if schedule.states is not None:
+        return
     size = schedule.pool.tokens_per_page
     while (s.known + 1) * size <= s.cached:
         tokens = s.tokens[s.known * size : (s.known + 1) * size]
@@ -333,4 +348,4 @@ def _entry(schedule: Schedule, s: Running, count: int, draft: Sequence[int]) -> 
     s.served = schedule.clock
     tokens = (*s.tokens[s.cached : s.cached + count], *draft)
     last = s.cached + count == len(s.tokens)
-    return Entry(s.name, tokens, s.cached, tuple(s.pages), last, len(draft), s.adapter)
+    return Entry(s.name, tokens, s.cached, tuple(s.pages), last, len(draft), s.adapter, s.state)

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from rlx._mlir import ir
 from rlx.base.guards import prefers
 from rlx.dialects.control import is_barrier
+from rlx.ir.op import op_class
 from rlx.kernels.registry import FAMILIES
 from rlx.lowering.region import Region, producer, reads
 from rlx.lowering.select.builder import Lowering
@@ -16,6 +17,7 @@ from rlx.lowering.select.views import View
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.indexing.scatter import Scatter
 from rlx.ops.movement.dynamic import DynamicUpdateSlice
+from rlx.ops.nn.state_rows import StateRows
 
 __all__ = ["Lives", "Overwrites", "write"]
 
@@ -46,6 +48,8 @@ class Overwrites:
         if maker is None or maker not in self.at or self._is_view(maker):
             return False
         read = old in reads(maker)
+        if read and not self._replaces(new, maker):
+            return False
         return self._read_last(old, maker) and (not read or self._by_elements(maker, old))
 
     def over(self, old: ir.Value, new: ir.Value) -> list[ir.Value]:
@@ -61,6 +65,10 @@ class Overwrites:
                 break
             new = before[0]
         return found
+
+    def _replaces(self, new: ir.Value, maker: ir.Operation) -> bool:
+        """Whether a result may be what its op changes a part of: of several the last one is."""
+        return not _has_states(maker) or new == maker.results[len(maker.results) - 1]
 
     def _updated_by(self, op: ir.Operation) -> list[ir.Value]:
         """The value that the result of an op is but for what its kernel writes, if there is one."""
@@ -145,6 +153,9 @@ def _is_view(op: ir.Operation, lowering: Lowering) -> bool:
 def _overwrites(region: Region, lowering: Lowering) -> str:
     """Which operand the family of a region may write over (``FamilyRow.overwrites``)."""
     family = select(region, lowering.target.families)[0]
+    if isinstance(region.nodes[0], StateRows):
+        # The kernel is bound to the state twice.
+        return "parts" if lowering.target.kernels.rebinds else ""
     return "" if family is None else FAMILIES[family].overwrites
 
 
@@ -152,10 +163,15 @@ def _updated(region: Region) -> list[ir.Value]:
     """The value that the result is but for a part that the kernel writes, unless it is read in
     another way too."""
     node = region.nodes[0]
-    if not isinstance(node, DynamicUpdateSlice | Scatter):
+    if not isinstance(node, DynamicUpdateSlice | Scatter | StateRows):
         return []
-    old = region.leaves[node.x]
+    old = region.leaves[node.state_operand if isinstance(node, StateRows) else node.x]
     return [old] if list(region.op.operands).count(old) == 1 else []
+
+
+def _has_states(op: ir.Operation) -> bool:
+    """Whether an op changes slots of a memory of states."""
+    return op.name.startswith("mir.") and issubclass(op_class(op.name), StateRows)
 
 
 def _by_index(region: Region, old: ir.Value) -> bool:

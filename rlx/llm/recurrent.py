@@ -1,0 +1,79 @@
+"""The sizes of blocks with a recurrent state, from a configuration."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from rlx.base.frozen import frozen
+from rlx.errors import ModelError
+
+__all__ = ["Recurrent"]
+
+
+@frozen
+class Recurrent:
+    """A kind of block ("mamba", "mamba2" or "delta") and its sizes.
+
+    ``heads`` of ``width`` channels; ``groups`` of heads share ``size`` numbers that say how a state
+    is written and read. A state has ``size`` numbers to a channel. The convolution has ``kernel``
+    taps. ``rank`` is that of the step sizes of Mamba, and ``part_eps`` that of norms of what says
+    how its state is written and read, 0 for none; those of Mamba 2 are from ``least`` to ``most``.
+    """
+
+    kind: str
+    heads: int
+    width: int
+    groups: int
+    size: int
+    kernel: int
+    rank: int = 0
+    part_eps: float = 0.0
+    least: float = 0.0
+    most: float = math.inf
+
+    @property
+    def inner(self) -> int:
+        """The channels of all heads."""
+        return self.heads * self.width
+
+    @property
+    def channels(self) -> int:
+        """Those of the convolution."""
+        return self.inner + (0 if self.kind == "mamba" else 2 * self.groups * self.size)
+
+    @property
+    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """What a sequence has of a layer: rows of the convolution, and the state."""
+        last = (self.size, self.width) if self.kind == "delta" else (self.width, self.size)
+        return (self.kernel - 1, self.channels), (self.heads, *last)
+
+    @staticmethod
+    def of(kind: str, found: Mapping[str, Any], whole: Callable[..., int]) -> Recurrent:
+        """From what a configuration has; ``whole(name, default)`` is a positive whole number of it.
+        ModelError for sizes that do not fit."""
+        kernel = whole("conv")
+        if kernel < 2:
+            raise ModelError(f"a convolution of {kernel} taps has no state; RLX needs 2 or more")
+        if kind == "delta":
+            heads, groups = whole("delta_heads"), whole("delta_key_heads")
+            made = Recurrent(
+                kind, heads, whole("delta_width"), groups, whole("delta_size"), kernel
+            )  # fmt: skip
+        elif kind == "mamba":
+            inner = whole("ssm_inner", found["hidden"] * int(found.get("expand", 2)))
+            rank = found.get("step_rank", "auto")
+            rank = math.ceil(found["hidden"] / 16) if rank == "auto" else whole("step_rank")
+            made = Recurrent(
+                kind, inner, 1, 1, whole("state"), kernel, rank, float(found.get("part_eps", 0.0))
+            )
+        else:
+            least, most = found.get("step_limits") or (0.0, math.inf)
+            made = Recurrent(
+                kind, whole("ssm_heads"), whole("ssm_width"), whole("ssm_groups", 1),
+                whole("state"), kernel, 0, 0.0, float(least), float(most),
+            )  # fmt: skip
+        if made.heads % made.groups:
+            raise ModelError(f"{made.groups} groups do not divide {made.heads} heads of a state")
+        return made
