@@ -19,6 +19,8 @@ interpret`` nothing is compiled, which is quicker for small models.
 from __future__ import annotations
 
 import argparse
+import copy
+import importlib
 import json
 import os
 import resource
@@ -107,8 +109,6 @@ def judge(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Res
     import torch
 
     import rlx
-    from rlx.frontends.torch.export import program_of
-    from rlx.frontends.torch.importer import import_program
     from rlx.frontends.torch.tensors import array_of
 
     class Flat(torch.nn.Module):
@@ -125,17 +125,15 @@ def judge(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Res
     with torch.no_grad():
         result["stage"] = "eager"
         expected = whole(*args, **kwargs)
-        result["stage"] = "export"
-        exported = torch.export.export(whole, args, kwargs, strict=False)
-        program, _ = program_of(exported, (), {}, None)
-    result["stage"] = "import"
-    graph = import_program(program, {})
+    program, graph = _imported(whole, args, kwargs, result)
     result["stage"] = "compile"
-    found = rlx.Session(result["device"]).compile(graph).run(_feeds(program, args, kwargs))
+    given, named = program.example_inputs
+    found = rlx.Session(result["device"]).compile(graph).run(_feeds(program, given, named))
+    theirs: list[Any] = []
     judges = [("wrong", expected)]
     try:
         with torch.no_grad():
-            exported_result = tensors(program.module()(*args, **kwargs))
+            exported_result = tensors(program.module()(*given, **named))
         judges = [("wrong", exported_result), ("eager differs", expected)]
     except RuntimeError as e:  # of torch, whose program of the module may not run
         result["torch's program"] = str(e)[:200]
@@ -153,6 +151,43 @@ def judge(model: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Res
     lively = [float(np.std(a)) for a in theirs if a.dtype.kind == "f" and a.size > 1]
     result["spread"] = max(lively, default=1.0)
     result["stage"] = "right" if result["spread"] > SPREAD else "vanishes"
+
+
+def _imported(
+    whole: Any, args: tuple[Any, ...], kwargs: dict[str, Any], result: Result
+) -> tuple[Any, Any]:
+    """The program of a model and its graph; of a model of transformers that torch.export or RLX
+    refuses as it is, by the exporter of that package."""
+    import torch
+
+    from rlx.frontends.torch.export import program_of
+    from rlx.frontends.torch.importer import import_program
+
+    def plain() -> Any:
+        with torch.no_grad():
+            return torch.export.export(whole, args, kwargs, strict=False)
+
+    def by_exporter() -> Any:
+        from transformers.exporters.configs import DynamoConfig
+        from transformers.exporters.exporter_dynamo import DynamoExporter
+
+        exporter, given = DynamoExporter(), copy.deepcopy(kwargs)
+        return exporter.export_program(whole.inner, given, DynamoConfig())[0]
+
+    refusals: list[tuple[str, Exception]] = []
+    ways = {"torch.export": plain, "transformers' exporter": by_exporter}
+    for result["by"], way in list(ways.items())[: 1 if args else 2]:
+        result["stage"] = "export"
+        try:
+            exported = way()
+            program, _ = program_of(exported, (), {}, None)
+            result["stage"] = "import"
+            return program, import_program(program, {})
+        except Exception as e:
+            refusals.append((result["stage"], e))
+    result["stage"], reason = refusals[0]
+    result["by exporter"] = f"{refusals[-1][0]}: {refusals[-1][1]}"[:300]
+    raise reason
 
 
 def _furthest(found: Sequence[Any], theirs: Sequence[Any]) -> float:
@@ -176,10 +211,14 @@ def _as_exact(
 
     whole.double()
     with torch.no_grad():
-        args, kwargs = torch.utils._pytree.tree_map(wide, (args, kwargs))
+        args, kwargs = _pytree().tree_map(wide, (args, kwargs))
         exact = [t.numpy() for t in whole(*args, **kwargs)]
     result["f64 error"], result["torch's"] = _furthest(found, exact), _furthest(theirs, exact)
     return result["torch's"] > TOLERANCE / 2 and result["f64 error"] <= 2 * result["torch's"]
+
+
+def _pytree() -> Any:
+    return importlib.import_module("torch.utils._pytree")
 
 
 def _feeds(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -187,13 +226,17 @@ def _feeds(program: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[
 
     from rlx.frontends.torch.tensors import array_of
 
-    leaves = torch.utils._pytree.tree_leaves((args, kwargs))
+    leaves = _pytree().tree_leaves((args, kwargs))
     names = [s.arg.name for s in program.graph_signature.input_specs if s.kind.name == "USER_INPUT"]
     pairs = zip(names, leaves, strict=True)
     return {n: array_of(t) for n, t in pairs if isinstance(t, torch.Tensor)}
 
 
 # -- processes -----------------------------------------------------------------------------
+
+
+class Late(BaseException):
+    """The time of a model is up, which no ``except Exception`` of its code is to catch."""
 
 
 def in_process(
@@ -227,13 +270,18 @@ def _child(result: Result, run: Callable[[Result], None], seconds: int, write: i
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
 
     def late(*_: Any) -> None:
-        raise TimeoutError(f"over {seconds} s of CPU time")
+        raise Late
 
     signal.signal(signal.SIGPROF, late)
-    signal.setitimer(signal.ITIMER_PROF, seconds)
+    signal.setitimer(signal.ITIMER_PROF, seconds, 1)
     try:
         run(result)
+        signal.setitimer(signal.ITIMER_PROF, 0)
+    except Late:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+        result["why"] = f"TimeoutError: over {seconds} s of CPU time"
     except BaseException as e:
+        signal.setitimer(signal.ITIMER_PROF, 0)
         result["why"] = f"{type(e).__name__}: {e}"[:400]
     result["seconds"] = round(sum(os.times()[:2]), 1)
     os.write(write, (json.dumps(result) + "\n").encode())
@@ -262,7 +310,7 @@ def _results(path: Path | None) -> dict[str, Result]:
 
 def main() -> None:
     """Survey the models of a package."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n", maxsplit=1)[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("package", choices=("timm", "transformers"))
     parser.add_argument("--only", nargs="*", default=None, help="these models")
     parser.add_argument("--out", type=Path, help="a file of results, which is continued")

@@ -79,9 +79,31 @@ SAID: dict[str, dict[str, Any]] = {
     "DeepseekOcr2TextConfig": {"mlp_layer_types": ["dense", "sparse"]},
     "EsmConfig": {"pad_token_id": 1, "mask_token_id": 32},
     "Glm4vTextConfig": {"rope_parameters": GLM_ROTATION},
-    "Glm4vMoeTextConfig": {"rope_parameters": GLM_ROTATION},
+    "Glm4vMoeTextConfig": {"rope_parameters": GLM_ROTATION, "head_dim": 128},
     "GlmImageTextConfig": {"rope_parameters": GLM_ROTATION},
     "NemotronConfig": {"num_key_value_heads": 8},
+    "HunYuanVLTextConfig": {
+        "head_dim": 128,
+        "rope_parameters": {**ROTATION, "mrope_section": [16, 24, 24]},
+    },
+    **{
+        f"{name}Config": {"head_dim": 128}
+        for name in ("HunYuanDenseV1", "HunYuanMoEV1", "Ministral", "Ministral3")
+    },
+    "FalconH1Config": {"mamba_d_head": "auto"},
+    "Granite4VisionConfig": {
+        "deepstack_layer_map": [[-1, 0]],
+        "spatial_target_layers": [1],
+        "downsample_rate": "1/2",
+    },
+    **{
+        f"{name}ThinkerConfig": {"vision_start_token_id": 490, "audio_start_token_id": 491}
+        for name in ("Qwen2_5Omni", "Qwen3OmniMoe")
+    },
+    "InstructBlipVideoConfig": {"video_token_id": 480, "video_token_index": 480},
+    "XmodConfig": {"default_language": "en_XX"},
+    "Lfm2MoeConfig": {"layer_types": ["conv", "full_attention"] * 16},
+    "Step3p7TextConfig": {"sliding_window": 8},
     "GPTNeoConfig": {"attention_types": [[["global", "local"], 1]]},
 }
 """The same of single classes."""
@@ -123,7 +145,7 @@ def plans(config: Any) -> Iterator[Plan]:
 def _numbers(config: Any) -> Iterator[tuple[str, int]]:
     from transformers import PretrainedConfig
 
-    for k, v in config.__dict__.items():
+    for k, v in {**config.__dict__, **SAID.get(type(config).__name__, {})}.items():
         if isinstance(v, PretrainedConfig):
             yield from _numbers(v)
         elif isinstance(v, int) and not isinstance(v, bool):
@@ -168,9 +190,9 @@ class Small:
                 given[f.name] = self._smaller(f.name, v)
             elif isinstance(v, list | tuple) and len(v) in self._layers:
                 derived[f.name] = self._smaller(f.name, v)
-        given |= _fitted_sections(held, given)
         extra = {k: v for k, v in held.items() if k not in default.__dict__ and k[0] != "_"}
         given |= {k: self._smaller(k, v) for k, v in extra.items() if k not in given}
+        given |= _fitted_sections(held, given)
         try:  # with a layer of each kind, though the first ones are of one kind
             small = self._backbone(config, default, kind, {**derived, **given})
         except Exception:

@@ -47,6 +47,7 @@ MORE = (
     ("pixel_values", "pixel_attention_mask", "spatial_shapes"),
     ("input_features", "input_features_mask"), ("input_features", "feature_attention_mask"),
     ("input_ids", "visual_feats", "visual_pos"), ("pixel_values", "pixel_position_ids"),
+    ("input_ids", "pixel_values", "pixel_attention_mask"), ("pixel_values", "target_sizes"),
     ("states", "actions", "rewards", "returns_to_go", "timesteps"),
 )  # fmt: skip
 
@@ -122,7 +123,8 @@ class Maker:
             return size.get("height", 224), size.get("width", 224)
         if isinstance(size, list | tuple) and len(size) > 2:
             size = size[-2:]
-        return (size, size) if isinstance(size, int) else (size[0], size[-1])
+        sides: list[int] = [size] if isinstance(size, int) else [*size]
+        return sides[0], sides[-1]
 
     # -- arguments ------------------------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class Maker:
         import torch
 
         size = self.seen("patch_size", default=14)
-        time = self.seen("temporal_patch_size", default=1)
+        time = self.seen("temporal_patch_size", "patch_temporal", default=1)
         size = size if isinstance(size, int) else size[0]
         channels = self.seen("in_channels", "num_channels", "in_chans", default=3)
         return torch.randn(16, channels * time * size * size)
@@ -178,13 +180,13 @@ class Maker:
         import torch
 
         names = ("feature_projection_input_dim", "num_mel_bins", "n_mels", "input_feat_size",
-                 "input_feat_per_channel", "input_dim", "feature_size")  # fmt: skip
-        bins = self.said(*names, default=80)
+                 "input_feat_per_channel", "input_dim", "feature_size", "input_size")  # fmt: skip
+        bins = self.said(*names, default=80) * self.said("num_stacked_frames", default=1)
         frames = self.said("max_source_positions")
         if self._form == 2:
             return torch.randn(1, 1, 64, bins)
         if (frames is not None) == (self._form == 0):
-            return torch.randn(1, bins, 2 * (frames or 32))
+            return torch.randn(1, bins, 2 * (frames or 4 * TOKENS))
         return torch.randn(1, 64, bins)
 
     def frames(self) -> Any:
@@ -202,7 +204,8 @@ class Maker:
         lags = self.said("lags_sequence", default=[0])
         channels = self.said("num_input_channels", default=1)
         more = max(lags) if isinstance(lags, list | tuple) else 0
-        shape = (1, length + more) if channels == 1 else (1, length, channels)
+        several = self.said("num_input_channels") is not None
+        shape = (1, length, channels) if several else (1, length + more)
         return torch.randn(*shape)
 
     def embeds(self, width: int | None = None, length: int = TOKENS) -> Any:

@@ -211,6 +211,17 @@ def test_elements_by_strides(
     np.testing.assert_array_equal(found[1], expected[2:22].reshape(5, 4).T)
 
 
+def test_a_diagonal_of_symbolic_length_is_written() -> None:
+    g = rlx.Graph()
+    x, src = g.input("x", ["n", 4]), g.input("src", ["n"])
+    n = Node("diagonal_scatter", [x.type], lambda: dtype("f32"))
+    g.set_outputs([ROWS["diagonal_scatter"](n, x, src, 1)])
+    expected = X.copy()
+    expected[np.arange(3), np.arange(1, 4)] = Y[0, :3]
+    (found,) = rlx.interpret(g, {"x": X, "src": Y[0, :3]})
+    np.testing.assert_array_equal(found, expected)
+
+
 def test_no_op_has_two_rows() -> None:
     assert sum(len(family.ROWS) for family in FAMILIES) == len(ROWS)
 
