@@ -32,7 +32,7 @@ FUNCTION_LINES = 60
 
 LAYERS = {
     "rlx": (
-        "errors", "base", "_mlir", "knobs", "tracing", "types", "ir", "schedule", "quant", "ops",
+        "errors", "knobs", "base", "_mlir", "tracing", "types", "ir", "schedule", "quant", "ops",
         "optim", "random", "custom", "linalg", "sparse", "splat", "text",
         "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "fpga",

@@ -1,18 +1,21 @@
 """Count the variants of whole models of symbolic sizes, and compare results with other compiles.
 
-    python tools/size_models.py [--model NAME ...] [--sizes 300] [--bits 5] [--timed 20]
+    python tools/size_models.py [--model NAME ...] [--sizes N] [--bits N] [--timed N] [--speed N]
 
 A table of Markdown: how many variants ``prepare`` makes for the ranges of a model, how many more
 are compiled for ``--sizes`` random sizes after that, at how many of ``--bits`` sizes the results
 have the bits of the program that is compiled for the size alone, and over ``--timed`` sizes what a
-first call takes more than a second one (CPU time of the calling thread; one thread runs).
-The exit code is 1 if bits differ.
+first call takes more than a second one. Over ``--speed`` sizes it has the speed of the model as a
+multiple of that of the program compiled for the size alone, its geometric mean and the least; the
+two run in turn. Times are CPU time of the calling thread, and one thread runs. The exit code is 1
+if bits differ.
 """
 
 # pyright: reportMissingImports=false
 from __future__ import annotations
 
 import argparse
+import math
 import random
 import statistics
 import sys
@@ -60,7 +63,29 @@ def inputs_of(graph: rlx.Graph, sizes: Sizes) -> dict[str, Any]:
     return found
 
 
-def row(name: str, sizes: int, bits: int, timed: int) -> tuple[str, bool]:
+def mean_time(run: Callable[[], object], seconds: float = 0.1) -> float:
+    """The CPU time of one call: the mean of as many as fill some seconds."""
+    calls, start = 0, time.thread_time()
+    while time.thread_time() - start < seconds:
+        run()
+        calls += 1
+    return (time.thread_time() - start) / calls
+
+
+def speed(graph: rlx.Graph, f: Any, at: Sizes, rounds: int = 5) -> float:
+    """The time of the program compiled for sizes, as a multiple of that of ``f``: the least of some
+    rounds, in which the two run in turn."""
+    given = inputs_of(graph, at)
+    own = rlx.Session("cpu", threads=1).compile(graph, dims=at)
+    found: tuple[list[float], ...] = [], []
+    for _ in range(rounds):
+        for times, program in zip(found, (own, f), strict=True):
+            program.run(given)
+            times.append(mean_time(lambda program=program: program.run(given)))
+    return min(found[0]) / min(found[1])
+
+
+def row(name: str, sizes: int, bits: int, timed: int, speeds: int) -> tuple[str, bool]:
     """The row of a model, and whether all bits are equal."""
     graph = MODELS[name]()
     symbols = symbols_of(v.type for v in graph.inputs)
@@ -88,9 +113,11 @@ def row(name: str, sizes: int, bits: int, timed: int) -> tuple[str, bool]:
     more.sort()
     later = len(f.variants) - before
     median, most = statistics.median(more) * 1e3, more[int(0.95 * len(more))] * 1e3
+    ratios = [speed(graph, f, drawn(symbols, draw)) for _ in range(speeds)] or [math.nan]
     cells = [
         name, str(before), f"{sum(v.general for v in variants.found)}", str(later),
         f"{equal} of {bits}", f"{median:.2f} ms", f"{most:.2f} ms", f"{seconds:.1f} s",
+        f"{statistics.geometric_mean(ratios):.3f}", f"{min(ratios):.3f}",
     ]  # fmt: skip
     return f"| {' | '.join(cells)} |", equal == bits
 
@@ -102,12 +129,13 @@ def main() -> int:
     parser.add_argument("--sizes", type=int, default=300)
     parser.add_argument("--bits", type=int, default=5)
     parser.add_argument("--timed", type=int, default=20)
+    parser.add_argument("--speed", type=int, default=20)
     given = parser.parse_args()
-    print("| model | variants | general | more | bits | first call more | 95 of 100 | compiles |")
-    print("|---|---|---|---|---|---|---|---|", flush=True)
+    heads = "model|variants|general|more|bits|first call more|95 of 100|compiles|speed|least speed"
+    print(f"| {heads.replace('|', ' | ')} |\n|{'---|' * (heads.count('|') + 1)}", flush=True)
     right = True
     for name in given.model or MODELS:
-        text, equal = row(name, given.sizes, given.bits, given.timed)
+        text, equal = row(name, given.sizes, given.bits, given.timed, given.speed)
         right &= equal
         print(text, flush=True)
     return 0 if right else 1

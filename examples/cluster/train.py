@@ -62,9 +62,8 @@ def main() -> None:
     parser.add_argument("--checkpoint", help="a folder that all ranks see")
     args = parser.parse_args()
     mesh = rlx.Mesh(data=rlx.distributed.world_size())
-    rank = rlx.distributed.connect(mesh)
     history = train(mesh, args.steps, args.checkpoint)
-    if rank == 0 and history.steps:
+    if mesh.rank == 0 and history.steps:
         last = history.steps[-1]
         accuracy = float(last.metrics["accuracy"])
         print(f"{mesh.size} ranks: loss {last.loss.hex()}, accuracy {accuracy:.3f}")

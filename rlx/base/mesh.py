@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from math import prod
 
 from rlx.base.frozen import frozen
+from rlx.base.world import started_rank, world_size
 from rlx.errors import GraphError, NameError, did_you_mean, shown
 
-__all__ = ["Axis", "Mesh", "check_axis"]
+__all__ = ["Axis", "Mesh", "bind_rank", "bound_rank", "check_axis"]
 
 MOST_RANKS = 1 << 20
 """An axis has no more ranks than this."""
@@ -59,6 +61,29 @@ class Mesh:
         return prod(self.shape.values())
 
     @property
+    def rank(self) -> int:
+        """The number of the rank that this thread is, or else this process.
+
+        GraphError where it is none of this mesh: neither a thread of ``run_threads``, nor a process
+        that was started with as many others as the mesh has ranks.
+        """
+        bound = bound_rank()
+        if bound is not None and bound[0] == self:
+            return bound[1]
+        if bound is None and world_size() == self.size:
+            return started_rank()
+        if bound is not None:
+            what = f"this is a rank of {bound[0]}"
+        elif world_size() > 1:
+            what = f"this process was started as one of {world_size()} ranks"
+        else:
+            what = "this process is no rank"
+        raise GraphError(
+            f"{what}, expected one of {self}; start the script by `rlx launch -n {self.size}` or"
+            f" `mpiexec -n {self.size} python`, or use rlx.distributed.run_threads"
+        )
+
+    @property
     def axes(self) -> tuple[Axis, ...]:
         """The axes in order."""
         return tuple([Axis(name, ranks) for name, ranks in self.shape.items()])
@@ -97,3 +122,24 @@ class Mesh:
 
     def __repr__(self) -> str:
         return f"Mesh({', '.join(f'{name}={n}' for name, n in self.shape.items())})"
+
+
+class _Bound(threading.local):
+    rank: tuple[Mesh, int] | None = None
+
+
+_thread, _process = _Bound(), list[tuple[Mesh, int]]()
+"""The rank that a thread is, and that of the process; with their meshes."""
+
+
+def bind_rank(bound: tuple[Mesh, int] | None, process: bool) -> None:
+    """Make this thread, or the whole process, a rank of a mesh; None: none any more."""
+    if process:
+        _process[:] = [] if bound is None else [bound]
+    else:
+        _thread.rank = bound
+
+
+def bound_rank() -> tuple[Mesh, int] | None:
+    """The mesh that this thread or else this process is connected to, and its rank there."""
+    return _thread.rank or (_process[0] if _process else None)

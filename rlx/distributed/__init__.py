@@ -8,13 +8,13 @@ runs all ranks at once.
 
 from __future__ import annotations
 
+from rlx.base.world import world_size
 from rlx.distributed.connections import connect, current_rank, disconnect, run_threads
 from rlx.distributed.cost import Cost, Network, cost
 from rlx.distributed.pipeline import Pipeline, PipelineRank, pipeline
 from rlx.distributed.reference import interpret
 from rlx.distributed.report import Exchange, Placed, ShardingReport
 from rlx.distributed.sharding import Sharded, ShardedGraph
-from rlx.distributed.world import world_size
 
 __all__ = [
     "Cost", "Exchange", "Network", "Pipeline", "PipelineRank", "Placed", "Sharded", "ShardedGraph",

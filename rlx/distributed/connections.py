@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import TypeVar
 
 from rlx import knobs
-from rlx.base.mesh import Mesh
+from rlx.base.mesh import Mesh, bind_rank, bound_rank
+from rlx.base.world import started_by_mpi
 from rlx.distributed.status import begin
-from rlx.distributed.world import started_by_mpi
 from rlx.errors import FaultError, GraphError, shown
 from rlx.ir.builders import located
 from rlx.runtime import _native
@@ -22,30 +22,16 @@ __all__ = ["connect", "current_rank", "disconnect", "run_threads"]
 T = TypeVar("T")
 
 
-class _Own(threading.local):
-    rank: tuple[Mesh, int] | None = None
-
-
-_own, _process = _Own(), list[tuple[Mesh, int]]()
-"""The rank that this thread is, and that of the process; with their meshes."""
-
-
 def current_rank(mesh: Mesh) -> int:
-    """The number of the rank of ``mesh`` that this thread is, or else this process; GraphError if
-    it is none."""
-    found = _own.rank or (_process[0] if _process else None)
-    if found is None or found[0] != mesh:
-        what = "no rank" if found is None else f"a rank of {found[0]}"
-        raise GraphError(
-            f"this is {what}, expected one of {mesh}; call rlx.distributed.connect(mesh) in a"
-            " script that `rlx launch` starts, or compile in run_threads"
-        )
-    return found[1]
+    """The number of the rank of ``mesh`` that this thread is, or else this process, which is
+    connected if it was not yet. GraphError if it is none."""
+    number = mesh.rank
+    return number if bound_rank() else connect(mesh)
 
 
 def _is_process(mesh: Mesh, rank: int, groups: list[_native.Communicator]) -> int:
     _native.bind_communicators(list(mesh.shape), groups, True)
-    _process[:] = [(mesh, rank)]
+    bind_rank((mesh, rank), True)
     return rank
 
 
@@ -114,7 +100,7 @@ def _connect_mpi(mesh: Mesh) -> int:
 def disconnect() -> None:
     """Let this process be no rank any more."""
     _native.bind_communicators([], [], True)
-    _process.clear()
+    bind_rank(None, True)
 
 
 @located
@@ -142,7 +128,7 @@ def run_threads(mesh: Mesh, function: Callable[[int], T]) -> list[T]:
 
     def run(rank: int) -> None:
         _native.bind_communicators(list(mesh.shape), bound[rank], False)
-        _own.rank = mesh, rank
+        bind_rank((mesh, rank), False)
         try:
             results[rank] = function(rank)
         except BaseException as error:

@@ -18,8 +18,8 @@ from collections.abc import Sequence
 from types import FrameType
 from typing import IO
 
+from rlx.base.world import started_rank, world_size
 from rlx.distributed.status import ending, with_parent
-from rlx.distributed.world import started_rank, world_size
 
 __all__ = ["main", "shown"]
 

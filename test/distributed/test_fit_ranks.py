@@ -52,7 +52,7 @@ def test_batches_that_cannot_be_shared() -> None:
         Batches(ROWS, 8, mesh=2)  # type: ignore[arg-type]
     with pytest.raises(NameError, match="no axis 'rows'"):
         Batches(ROWS, 8, mesh=rlx.Mesh(data=2), axis="rows")
-    with pytest.raises(GraphError, match="this is no rank"):
+    with pytest.raises(GraphError, match="this process is no rank"):
         Batches(ROWS, 8, mesh=rlx.Mesh(data=2))
 
 

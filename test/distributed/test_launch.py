@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import rlx
-from rlx.distributed.world import started_rank
+from rlx.base.world import started_rank
 from rlx.tools.cli import main
 from support.processes import left
 
@@ -72,6 +72,7 @@ def test_ranks_are_processes_that_meet(tmp_path: Path) -> None:
     script = """
 for _ in range(20):
     total = step()
+assert mesh.rank == rank
 print("sum", total[0], *sys.argv[1:])
 """
     status, out, err, _ = launch(tmp_path, 3, script, "--more", "words")

@@ -87,7 +87,7 @@ def test_a_block_is_that_of_one_rank(ranks: int) -> None:
     sharded = rlx.shard(g, mesh, CUTS, manual=True)
 
     def rank(number: int) -> Array:
-        assert current_rank(mesh) == number
+        assert current_rank(mesh) == mesh.rank == number
         f = sharded.compile(rlx.Session("cpu"))
         for name, value in sharded.parts(weights(), number).items():
             f.set_param(name, value)
@@ -195,7 +195,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
     "no mesh": (lambda: rlx.shard(small(), 2, {}), "mesh is 2, expected a Mesh"),  # type: ignore[arg-type]
     "no rank": (
         lambda: rlx.shard(small(), MESH, {}, manual=True).compile(rlx.Session("cpu")),
-        r"this is no rank, expected one of Mesh\(data=2\)",
+        r"this process is no rank, expected one of Mesh\(data=2\)",
     ),
 }
 

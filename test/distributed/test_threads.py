@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.distributed import connect, disconnect, interpret, run_threads
+from rlx.distributed import connect, current_rank, disconnect, interpret, run_threads
 from rlx.errors import FaultError, GraphError, RlxError
 from rlx.ops.collective.exchange import AxisIndex
 from rlx.ops.pointwise.base import ANY, ARITHMETIC, ORDERED
@@ -276,6 +276,27 @@ def test_ranks_that_run_other_programs_later_are_told() -> None:
 
     texts = run_threads(rlx.Mesh(data=2), rank)
     assert any("is at all_gather of 2304 bytes" in text for text in texts)
+
+
+def test_a_process_of_one_rank_needs_no_connection() -> None:
+    mesh = rlx.Mesh(data=1)
+    assert mesh.rank == 0
+    try:
+        assert current_rank(mesh) == 0
+        with pytest.raises(
+            GraphError, match=r"a rank of Mesh\(data=1\), expected one of Mesh\(a=1"
+        ):
+            _ = rlx.Mesh(a=1).rank
+    finally:
+        disconnect()
+
+
+def test_ranks_know_their_number_before_they_connect(monkeypatch: pytest.MonkeyPatch) -> None:
+    for knob, value in (("RLX_RENDEZVOUS", "/nowhere"), ("RLX_RANK", "2"), ("RLX_RANKS", "6")):
+        monkeypatch.setenv(knob, value)
+    assert rlx.Mesh(data=2, model=3).rank == 2
+    with pytest.raises(GraphError, match=r"started as one of 6 ranks, expected one of .*-n 8"):
+        _ = rlx.Mesh(data=8).rank
 
 
 REFUSED: dict[str, tuple[Callable[[], object], type[RlxError], str]] = {

@@ -163,7 +163,7 @@ def test_ranks_that_call_otherwise_are_told(folder: Path) -> None:
 BAD: dict[str, tuple[Any, str]] = {
     "no mesh": (2, "mesh is 2, expected a Mesh"),
     "axes": (rlx.Mesh(data=2, expert=2), "has no axis 'model'; a model is cut along it"),
-    "no rank": (rlx.Mesh(model=2), "this is no rank, expected one of Mesh"),
+    "no rank": (rlx.Mesh(model=2), "this process is no rank, expected one of Mesh"),
 }
 
 

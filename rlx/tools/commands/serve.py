@@ -12,10 +12,10 @@ from collections.abc import Collection
 from typing import Any
 
 from rlx.base.mesh import Mesh
+from rlx.base.world import world_size
 from rlx.distributed.connections import connect
 from rlx.distributed.launcher import GRACE, Launch, exit_on_sigterm
 from rlx.distributed.status import begin
-from rlx.distributed.world import world_size
 from rlx.errors import GraphError, RlxError, UnsupportedError
 from rlx.tools.language import add_language_session, load
 
