@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.base.frozen import frozen
 from rlx.base.mesh import Mesh
+from rlx.distributed.connections import current_rank
 from rlx.distributed.status import note_step
 from rlx.errors import (
     CheckpointError,
@@ -122,7 +123,7 @@ def compile_training(
     an optimiser that updates each element by itself.
 
     Raises ShapeError for a loss that is not one float, NameError for unknown names, GraphError for
-    a param without a value.
+    a param without a value, and where this is no rank of the mesh.
     """
     _check_arguments(graph, optimizer, accumulate)
     graph.nodes()
@@ -134,6 +135,8 @@ def compile_training(
     plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key, ranks)
     check_plan(plan)
     names = _metrics_of(plan, tuple(metrics) or graph.output_names[1:])
+    if mesh is not None and mesh.size > 1:
+        current_rank(mesh)  # connects a process that is none yet
     return TrainStep(plan, names, loss_scale, {**graph.param_values, **(params or {})}, seed,
                      session or Session())  # fmt: skip
 
