@@ -315,18 +315,21 @@ see a write through `.data` into the same memory. In training they are inputs. T
 are taken and given in their own memory. What a function returns shares memory where torch's results
 do: views of an argument, and views of one another. With `dynamic=True` one graph serves all sizes.
 An op that is missing is an error that names it: nothing runs elsewhere instead.
+Dropout and other random numbers are drawn anew in each call; `torch.manual_seed` says which, though
+they are others than torch's own.
 `tools/soak.py --torch` compares random programs, with views and writes in place, with torch.
 
 A model that is to be trained by RLX's own optimisers, in steps that write weights in place, is
 imported with `check=False` and a loss as its output, and given to `rlx.compile_training`
-([training.md](training.md)).
+([training.md](training.md)). With dropout it takes a key for what is drawn:
+`rlx.from_torch(model.train(), x, key="key")`, `rlx.compile_training(..., key="key")`.
 
 ## What is refused
 
 All ops without a row at once, with how often they are used and the lines of the module;
-results whose shape depends on data (`nonzero`, masks as indices, `.item()`); dropout and other
-random numbers (call `.eval()`); a `forward` that writes its buffers; `as_strided` of an argument
-that is a view of a larger tensor. What `forward` only asserts of
+results whose shape depends on data (`nonzero`, masks as indices, `.item()`); random numbers without
+a key, and those within an activation checkpoint; a `forward` that writes its buffers; `as_strided`
+of an argument that is a view of a larger tensor. What `forward` only asserts of
 elements, as `torch._check` does, is not checked.
 
 `python tools/torch_survey.py timm` and `... transformers` try whole models with fresh weights: the

@@ -238,10 +238,27 @@ class Buffered(torch.nn.Module):
         return x + self.count
 
 
-def sizes(function: Any) -> Any:
-    """A module with a dim that stays symbolic."""
-    shapes = {"args": ({0: torch.export.Dim.DYNAMIC},)}
-    return lambda: rlx.from_torch(Function(function), torch.randn(6, 4), dynamic_shapes=shapes)
+def test_dropout_takes_a_key() -> None:
+    class Loss(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = torch.nn.Sequential(torch.nn.Linear(4, 400), torch.nn.Dropout(0.5))
+
+        def forward(self, x: Any) -> Any:
+            return (self.layers(x) ** 2).mean()
+
+    g = rlx.from_torch(Loss(), torch.randn(2, 4), key="key")
+    assert [v.name for v in g.inputs] == ["x", "key"]
+    step = rlx.compile_training(g, rlx.optim.SGD(lr=0.0), key="key")
+    losses = [step({"x": np.ones((2, 4), np.float32)}).loss for _ in range(3)]
+    assert len(set(losses)) == 3
+    encoder = torch.nn.TransformerEncoderLayer(8, 2, 16, dropout=0.3, batch_first=True)
+    f = rlx.Session("cpu").compile(rlx.from_torch(encoder, torch.randn(2, 5, 8), key="key"))
+    x = torch.randn(2, 5, 8)
+    mean = sum(f(x, rlx.random.key_data(n))[0] for n in range(300)) / 300
+    with torch.no_grad():
+        expected = sum(encoder(x) for _ in range(300)) / 300
+    np.testing.assert_allclose(mean, expected, atol=0.3)
 
 
 REFUSED: list[tuple[type[RlxError], str, Any]] = [
@@ -263,7 +280,6 @@ REFUSED: list[tuple[type[RlxError], str, Any]] = [
         Function(lambda x: x.view(torch.int32).as_strided((2, 2), (3, 1))), torch.ones(4, 6))),
     (UnsupportedError, "draws random numbers.*eval", lambda: rlx.from_torch(
         torch.nn.Dropout(), torch.ones(2))),
-    (UnsupportedError, "number that is no integer from symbolic dims", sizes(lambda x: x / x.shape[0] ** 0.5)),
 ]  # fmt: skip
 
 

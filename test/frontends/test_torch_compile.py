@@ -93,6 +93,62 @@ def test_sizes_change_without_a_new_graph() -> None:
     assert len(graphs) == once
 
 
+@pytest.mark.parametrize("kind", ["float32", "bfloat16"])
+def test_norms_of_batches_of_any_size_are_trained(kind: str) -> None:
+    torch.manual_seed(0)
+    ours_ = torch.nn.Sequential(torch.nn.BatchNorm2d(3), torch.nn.GELU()).to(getattr(torch, kind))
+    theirs = copy.deepcopy(ours_)
+    run = compiled(ours_)
+    rtol, atol = (1e-4, 1e-4) if kind == "float32" else (2e-2, 0.1)
+    for n in (4, 5, 6):
+        x = torch.randn(n, 3, 4, 4, dtype=getattr(torch, kind))
+        a, b = (x.clone().requires_grad_() for _ in range(2))
+        for f, v in ((run, a), (theirs, b)):
+            (f(v).float() ** 2).mean().backward()
+        torch.testing.assert_close(a.grad, b.grad, rtol=rtol, atol=atol)
+    pairs = [*zip(ours_.buffers(), theirs.buffers(), strict=True),
+             *((p.grad, q.grad) for p, q in zip(ours_.parameters(), theirs.parameters(), strict=True))]  # fmt: skip
+    for a, b in pairs:
+        torch.testing.assert_close(a, b, rtol=rtol, atol=atol)
+
+
+def test_numbers_of_sizes() -> None:
+    def f(x: Any) -> Any:
+        return x * (x.shape[0] ** -0.5) + x.shape[1] / (x.shape[0] + 2)
+
+    run = compiled(f, dynamic=True)
+    for n in (4, 7):
+        x = torch.randn(n, n + 1)
+        torch.testing.assert_close(run(x), f(x))
+
+
+def test_dropout_is_drawn_anew_and_its_derivative_has_its_mask() -> None:
+    run = compiled(lambda x: F.dropout(torch.sin(x), 0.25), dynamic=True)
+    for n in (40, 50):
+        x = torch.rand(n, 30, requires_grad=True)
+        y, other = run(x), run(x)
+        assert not torch.equal(y, other)
+        y.sum().backward()
+        kept = (y.detach() != 0).float() / 0.75
+        torch.testing.assert_close(x.grad, kept * torch.cos(x.detach()))
+        assert abs((y == 0).float().mean() - 0.25) < 0.05
+    found = []
+    for seed in (3, 3, 4):
+        torch.manual_seed(seed)
+        found.append(run(x))
+    assert torch.equal(found[0], found[1]) and not torch.equal(found[1], found[2])
+
+
+def test_random_numbers_in_an_activation_checkpoint_are_refused() -> None:
+    from torch.utils.checkpoint import checkpoint
+
+    def f(x: Any) -> Any:
+        return checkpoint(lambda v: F.dropout(v.sin(), 0.5), x, use_reentrant=False)
+
+    with pytest.raises(Exception, match="within an activation checkpoint"):
+        torch.compile(f, backend=ours.backend)(torch.rand(4, requires_grad=True))
+
+
 def test_sizes_are_results() -> None:
     def f(x: Any) -> Any:
         return x.reshape(-1, 2) * 2, x.shape[0] * 3

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import scipy.linalg
 import scipy.special
+import scipy.stats
 
 import rlx
 from rlx.errors import UnsupportedError
 from rlx.frontends.torch.memory import Memory
-from rlx.frontends.torch.node import Node
+from rlx.frontends.torch.node import Keys, Node
 from rlx.frontends.torch.rows import FAMILIES, ROWS
 from rlx.types import TensorType, dtype
 
@@ -220,6 +221,121 @@ def test_a_diagonal_of_symbolic_length_is_written() -> None:
     expected[np.arange(3), np.arange(1, 4)] = Y[0, :3]
     (found,) = rlx.interpret(g, {"x": X, "src": Y[0, :3]})
     np.testing.assert_array_equal(found, expected)
+
+
+COUNT = 20000
+
+
+def drawn(
+    name: str, shape: tuple[int, ...], kind: str, *args: Any, seed: int = 0
+) -> list[np.ndarray[Any, Any]]:
+    """The results of a row that draws, of arguments of which arrays are constants."""
+    g = rlx.Graph()
+    keys = Keys(lambda: g.input("key", [2], "u32"))
+    t = TensorType(shape, dtype(kind))
+    n = Node(name, [t, t], lambda: dtype("f32"), keys)
+    given = [g.constant(a) if isinstance(a, np.ndarray) else a for a in args]
+    found = (ROWS.get(name) or ROWS[name.split(".", maxsplit=1)[0]])(n, *given)
+    assert keys.drawn
+    g.set_outputs(list(found) if isinstance(found, tuple) else [found])
+    return [np.asarray(a) for a in rlx.interpret(g, {"key": rlx.random.key_data(seed)})]
+
+
+def x_of(kind: str = "f32") -> np.ndarray[Any, Any]:
+    return np.ones(COUNT, dtype(kind).numpy)
+
+
+DRAWN: list[tuple[str, str, tuple[Any, ...], Any]] = [
+    ("rand", "f32", ([COUNT],), scipy.stats.uniform()),
+    ("rand_like", "f64", (x_of("f64"),), scipy.stats.uniform()),
+    ("uniform", "f32", (x_of(), -1.0, 3.0), scipy.stats.uniform(-1, 4)),
+    ("randn", "f32", ([COUNT],), scipy.stats.norm()),
+    ("normal.Tensor_float", "f32", (x_of(), 2.0), scipy.stats.norm(1, 2)),
+    ("normal.float_Tensor", "f32", (3.0, x_of() / 2), scipy.stats.norm(3, 0.5)),
+    ("normal.float_float", "f32", (3.0, 2.0, [COUNT]), scipy.stats.norm(3, 2)),
+    ("normal_functional", "f32", (x_of(), 1.0, 3.0), scipy.stats.norm(1, 3)),
+    ("log_normal", "f32", (x_of(), 1.0, 0.5), scipy.stats.lognorm(0.5, scale=np.exp(1))),
+    ("cauchy", "f32", (x_of(), 1.0, 2.0), scipy.stats.cauchy(1, 2)),
+    ("exponential", "f32", (x_of(), 4.0), scipy.stats.expon(scale=0.25)),
+    ("geometric", "f32", (x_of(), 0.3), scipy.stats.geom(0.3)),
+    ("bernoulli", "f32", (x_of() / 4,), scipy.stats.bernoulli(0.25)),
+    ("bernoulli.p", "f32", (x_of(), 0.7), scipy.stats.bernoulli(0.7)),
+    ("randint", "i64", (7, [COUNT]), scipy.stats.randint(0, 7)),
+    ("randint.low", "i32", (-3, 9, [COUNT]), scipy.stats.randint(-3, 9)),
+    ("randint_like", "f32", (x_of(), 5), scipy.stats.randint(0, 5)),
+    ("randint_like.low_dtype", "u8", (x_of("u8"), 2, 200), scipy.stats.randint(2, 200)),
+    ("random", "u8", (x_of("u8"),), scipy.stats.randint(0, 256)),
+    ("random", "i8", (x_of("i8"),), scipy.stats.randint(0, 128)),
+    ("random.to", "i64", (x_of("i64"), 4), scipy.stats.randint(0, 4)),
+    ("random.from", "i64", (x_of("i64"), 2, 4), scipy.stats.randint(2, 4)),
+]
+
+
+@pytest.mark.parametrize(("name", "kind", "args", "law"), DRAWN, ids=lambda v: str(v)[:12])
+def test_what_is_drawn_has_its_distribution(
+    name: str, kind: str, args: tuple[Any, ...], law: Any
+) -> None:
+    """The largest distance of the distribution functions (Kolmogorov-Smirnov), to the left of each
+    number too, where that of a discrete one jumps."""
+    (x,) = drawn(name, (COUNT,), kind, *args)
+    assert x.dtype == dtype(kind).numpy
+    values, counts = np.unique(x.astype(np.float64), return_counts=True)
+    ours = np.cumsum(counts) / COUNT
+    before = law.cdf(values - 1e-9 * np.abs(values) - 1e-30)
+    most = max(np.abs(ours - law.cdf(values)).max(), np.abs(ours - counts / COUNT - before).max())
+    assert most < 1.95 / COUNT**0.5  # one of a thousand samples is farther off
+    (other,) = drawn(name, (COUNT,), kind, *args, seed=1)
+    assert not np.array_equal(x, other)
+
+
+@pytest.mark.parametrize("p", [0.25, 0.9, 1.0])
+def test_dropout_keeps_what_its_mask_says(p: float) -> None:
+    x = x_of() * 3
+    y, kept = drawn("native_dropout", x.shape, "f32", x, p, True)
+    np.testing.assert_allclose(y, np.where(kept, 3 / (1 - p) if p < 1 else 0, 0), rtol=1e-6)
+    assert abs(kept.mean() - (1 - p)) < 0.01
+    (again,) = drawn("dropout", x.shape, "f32", x, p, True)
+    np.testing.assert_array_equal(again, y)
+    square = np.ones((40, 50, 3, 2), np.float32)
+    (channels,) = drawn("feature_dropout", square.shape, "f32", square, p, True)
+    assert np.all(channels == channels[:, :, :1, :1])
+    assert abs((channels[..., 0, 0] == 0).mean() - p) < 0.05
+    normal = RNG.standard_normal(COUNT).astype(np.float32)
+    (selu,) = drawn("alpha_dropout", x.shape, "f32", normal, p, True) if p < 1 else (normal,)
+    assert abs(selu.mean()) < 0.05 and abs(selu.std() - 1) < 0.05
+
+
+def test_indices_and_orders_are_drawn() -> None:
+    (order,) = drawn("randperm", (50,), "i64", 50)
+    assert sorted(order) == [*range(50)] and [*order] != [*range(50)]
+    weights = np.tile(np.array([1, 0, 2, 5], np.float32), (5000, 1))
+    (some,) = drawn("multinomial", (5000, 3), "i64", weights, 3)
+    assert all(sorted(row) == [0, 2, 3] for row in some.tolist())
+    np.testing.assert_allclose(np.bincount(some[:, 0], minlength=4) / 5000, [1 / 8, 0, 2 / 8, 5 / 8],
+                               atol=0.03)  # fmt: skip
+    (many,) = drawn("multinomial", (5000, 7), "i64", weights, 7, True)
+    np.testing.assert_allclose(np.bincount(many.ravel(), minlength=4) / 35000,
+                               [1 / 8, 0, 2 / 8, 5 / 8], atol=0.02)  # fmt: skip
+
+
+def test_leaky_slopes_are_drawn_below_zero() -> None:
+    x = np.array([-2, 0, 3] * 100, np.float32)
+    y, factor = drawn("rrelu_with_noise_functional", x.shape, "f32", x, x, 0.1, 0.3, True)
+    np.testing.assert_array_equal(y, x * factor)
+    assert np.all(factor[2::3] == 1) and np.all((factor[::3] >= 0.1) & (factor[::3] < 0.3))
+    assert len(np.unique(factor)) > 150
+
+
+def test_each_op_draws_its_own_numbers_and_none_without_a_key() -> None:
+    g = rlx.Graph()
+    keys = Keys(lambda: g.input("key", [2], "u32"))
+    n = Node("rand", [TensorType((8,), dtype("f32"))], lambda: dtype("f32"), keys)
+    g.set_outputs([ROWS["rand"](n, [8]), ROWS["rand"](n, [8])])
+    a, b = rlx.interpret(g, {"key": rlx.random.key_data(0)})
+    assert not np.any(a == b)
+    n = Node("rand", [TensorType((8,), dtype("f32"))], lambda: dtype("f32"))
+    with pytest.raises(UnsupportedError, match=r'no state to draw from; .*key="key"'):
+        ROWS["rand"](n, [8])
 
 
 def test_no_op_has_two_rows() -> None:

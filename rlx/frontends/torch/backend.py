@@ -3,7 +3,7 @@
 A graph for inference holds the module's weights as params, and sets one anew when torch has written
 it since: an optimiser's step counts as such, a write through ``.data`` does not. In a graph that is
 trained they are inputs. Tensors are given and taken in their memory, without a copy where they lie
-row by row.
+row by row. Random numbers are drawn anew in each call.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from rlx.base.dims import SymDim
 from rlx.errors import UnsupportedError
 from rlx.frontends.torch.export import core_table
 from rlx.frontends.torch.library import part, torch
+from rlx.frontends.torch.node import Keys
 from rlx.frontends.torch.outputs import Outputs
 from rlx.frontends.torch.sizes import Sizes
 from rlx.frontends.torch.tensors import array_of
@@ -80,7 +81,8 @@ class _Program:
         self._seen: dict[int, tuple[Any, int, int]] = {}
         self._places: dict[Any, int] = {}
         self._weights = weights
-        walk = Walk(module, self._sizes, self._leaf)
+        self._keys = Keys(lambda: self._graph.input("random key", [2], "u32"))
+        walk = Walk(module, self._sizes, self._leaf, self._keys)
         self._outputs = Outputs(module, walk, walk.outputs(), self._sizes, shared=shared)
         self._lone = self._fed_alone()
         self._run: CompiledGraph | None = None
@@ -94,6 +96,10 @@ class _Program:
         i = len(self._places)
         self._places[node] = i
         value = node.meta["val"]
+        if isinstance(value, torch.SymFloat):
+            raise UnsupportedError(
+                f"the input {node.name!r} is a float whose value torch does not fix; give a tensor"
+            )
         if not isinstance(value, torch.Tensor):
             return self._size(i, None, value)
         if value.device.type != "cpu":
@@ -137,8 +143,9 @@ class _Program:
     def __call__(self, *args: Any) -> list[Any]:
         for i, name in self._held.items():
             self._hold(i, name, args[i])
-        alone = [np.empty((int(args[i]), 0), np.uint8) for i in self._lone]
-        found = self._results([*[_array(args[i]) for i in self._fed], *alone])
+        more = [_key()] if self._keys.drawn else []
+        more += [np.empty((int(args[i]), 0), np.uint8) for i in self._lone]
+        found = self._results([*[_array(args[i]) for i in self._fed], *more])
         return self._outputs.of(args, found, self._bound(args))
 
     def _results(self, arrays: Sequence[Array]) -> Sequence[Array]:
@@ -170,6 +177,12 @@ def _sizes_of(module: Any) -> Sizes:
             if isinstance(size, torch.SymInt):
                 return Sizes(size.node.shape_env.var_to_range)
     return Sizes({})
+
+
+def _key() -> Array:
+    """A key for the random numbers of a call, of torch's generator: a seed that is set there says
+    which they are, though they are others than torch's own."""
+    return torch.randint(-(2**31), 2**31, (2,), dtype=torch.int32).numpy().view(np.uint32)
 
 
 def _array(t: Any) -> Array:

@@ -16,7 +16,7 @@ __all__ = ["call", "name_of", "row_of"]
 
 PLACEMENT = frozenset({
     "dtype", "layout", "device", "pin_memory", "non_blocking", "memory_format", "implicit", "copy",
-    "sparse_grad", "stable", "sorted", "check_errors", "allow_tf32", "cudnn_enable", "generator",
+    "sparse_grad", "stable", "sorted", "check_errors", "allow_tf32", "cudnn_enable",
 })  # fmt: skip
 """Arguments that say where a result lies, or what its type says too."""
 

@@ -16,14 +16,15 @@ WHOLE = frozenset({
     "conv1d", "conv2d", "conv3d", "conv_transpose1d", "conv_transpose2d", "conv_transpose3d",
     "einsum", "group_norm", "hardsigmoid", "hardswish", "instance_norm", "layer_norm", "linear",
     "log_sigmoid", "log_softmax", "logsumexp", "masked_fill", "matmul", "max_pool1d", "max_pool2d",
-    "max_pool3d", "mish", "outer", "pixel_shuffle", "pixel_unshuffle", "rms_norm", "roll",
-    "scaled_dot_product_attention", "silu", "softmax", "softplus", "split", "stack", "tril",
-    "triu", "unbind", "upsample_bicubic2d", "upsample_bilinear2d", "upsample_linear1d",
-    "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d", "upsample_trilinear3d",
-    "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d",
-    "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa", "grid_sampler_2d", "im2col", "col2im",
-    "cross_entropy_loss", "masked_scatter", "unfold", "one_hot", "bucketize", "searchsorted",
-    "logaddexp", "xlogy", "hypot", "copysign", "heaviside", "log10", "nextafter", "sinc", "trace",
+    "max_pool3d", "mish", "native_batch_norm_backward", "outer", "pixel_shuffle", "pixel_unshuffle",
+    "rms_norm", "roll", "scaled_dot_product_attention", "silu", "softmax", "softplus", "split",
+    "stack", "tril", "triu", "unbind", "upsample_bicubic2d", "upsample_bilinear2d",
+    "upsample_linear1d", "upsample_nearest1d", "upsample_nearest2d", "upsample_nearest3d",
+    "upsample_trilinear3d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d",
+    "_upsample_nearest_exact3d", "_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa",
+    "grid_sampler_2d", "im2col", "col2im", "cross_entropy_loss", "masked_scatter", "unfold",
+    "one_hot", "bucketize", "searchsorted", "logaddexp", "xlogy", "hypot", "copysign", "heaviside",
+    "log10", "nextafter", "sinc", "trace",
 })  # fmt: skip
 """Ops that have rows of their own, though torch would write them out."""
 

@@ -13,6 +13,7 @@ from rlx.frontends.common.leaves import drop_unused_params
 from rlx.frontends.common.names import word
 from rlx.frontends.common.values import constant, size_value
 from rlx.frontends.torch.library import torch
+from rlx.frontends.torch.node import Keys
 from rlx.frontends.torch.sizes import Sizes
 from rlx.frontends.torch.tensors import array_of, dtype_of
 from rlx.frontends.torch.walk import Walk, type_of
@@ -32,10 +33,14 @@ LITERAL = 64
 """The most elements of a tensor in forward's code that is a literal here."""
 
 
-def import_program(program: Any, names: Mapping[tuple[int, int], str]) -> Graph:
-    """The graph of a program of core ATen ops; ``names`` are those of dims, by input and axis."""
+def import_program(
+    program: Any, names: Mapping[tuple[int, int], str], key: str | None = None
+) -> tuple[Graph, bool]:
+    """The graph of a program of core ATen ops, and whether it draws random numbers, by a key that
+    is the input ``key``; ``names`` are those of dims, by input and axis."""
     _check_mutations(program)
-    return _Import(program, names).graph
+    made = _Import(program, names, key)
+    return made.graph, made.keys is not None and made.keys.drawn
 
 
 def _check_mutations(program: Any) -> None:
@@ -52,15 +57,16 @@ def _check_mutations(program: Any) -> None:
 
 
 class _Import:
-    def __init__(self, program: Any, names: Mapping[tuple[int, int], str]) -> None:
+    def __init__(self, program: Any, names: Mapping[tuple[int, int], str], key: str | None) -> None:
         self.program = program
         self.graph = Graph("main")
+        self.keys = None if key is None else Keys(lambda: self.graph.input(key, [2], "u32"))
         self.sizes = Sizes(program.range_constraints)
         self._weights: dict[Any, Value] = {}
         signature = program.graph_signature
         self._specs = {s.arg.name: s for s in signature.input_specs if hasattr(s.arg, "name")}
         self._declare(names)
-        outputs = Walk(program.graph_module, self.sizes, self._leaf).outputs()
+        outputs = Walk(program.graph_module, self.sizes, self._leaf, self.keys).outputs()
         kinds = [s.kind.name for s in signature.output_specs]
         kept = [v for v, kind in zip(outputs, kinds, strict=True) if kind == "USER_OUTPUT"]
         self.graph.set_outputs(self._named(kept))

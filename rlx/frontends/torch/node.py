@@ -11,9 +11,10 @@ from rlx.errors import UnsupportedError
 from rlx.frontends.common.values import constant, size_value
 from rlx.frontends.torch.memory import Memory
 from rlx.ir.value import Value
+from rlx.ops.random.distributions import fold_in
 from rlx.types import Dim, DType, Shape, SymDim, TensorType
 
-__all__ = ["Node", "Number", "Operand", "Row", "Rows", "axes_of", "axis_of", "static"]
+__all__ = ["Keys", "Node", "Number", "Operand", "Row", "Rows", "axes_of", "axis_of", "static"]
 
 Number: TypeAlias = int | float | bool | complex
 Operand: TypeAlias = Value | Number | SymDim
@@ -25,8 +26,29 @@ Rows: TypeAlias = dict[str, Row]
 """Ops by name: ``add`` for all overloads, ``max.dim`` for one."""
 
 
+class Keys:
+    """The keys of random numbers: each is made of a graph's one key, which is asked for when the
+    first number is drawn, and of how many were drawn before."""
+
+    def __init__(self, given: Callable[[], Value]) -> None:
+        self._given, self._key, self._drawn = given, list[Value](), 0
+
+    def __call__(self) -> Value:
+        """A key that no other op has."""
+        if not self._key:
+            self._key.append(self._given())
+        self._drawn += 1
+        return fold_in(self._key[0], self._drawn - 1)
+
+    @property
+    def drawn(self) -> bool:
+        """Whether any was asked for."""
+        return self._drawn > 0
+
+
 class Node:
-    """A node of an op, with the types that torch says of its results."""
+    """A node of an op, with the types that torch says of its results, and the keys of what it
+    draws."""
 
     def __init__(
         self,
@@ -34,8 +56,10 @@ class Node:
         types: Sequence[TensorType | None],
         promoted: Callable[[], DType],
         memory: Callable[[], Memory] | None = None,
+        keys: Keys | None = None,
     ) -> None:
-        self.name, self.types, self._promoted, self._memory = name, types, promoted, memory
+        self.name, self.types, self._promoted = name, types, promoted
+        self._memory, self._keys = memory, keys
 
     @property
     def packet(self) -> str:
@@ -78,6 +102,15 @@ class Node:
         if isinstance(x, Value):
             return _cast(x, to)
         return constant(np.asarray(x).astype(to.numpy))
+
+    def key(self) -> Value:
+        """A key for random numbers that are drawn by this op alone."""
+        if self._keys is None:
+            self.refuse(
+                "it draws random numbers, and a graph has no state to draw from; name an input for"
+                ' a key, from_torch(..., key="key"), or call .eval() on the module before'
+            )
+        return self._keys()
 
     def full(self, number: Operand) -> Value:
         """The result if all its elements are one number."""

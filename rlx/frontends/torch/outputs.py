@@ -17,6 +17,7 @@ import numpy as np
 
 from rlx.base.dims import Dim, SymDim, bind_dim
 from rlx.base.frozen import frozen
+from rlx.errors import UnsupportedError
 from rlx.frontends.torch.library import torch
 from rlx.frontends.torch.memory import order_of, storage_of, views_of
 from rlx.frontends.torch.sizes import Sizes
@@ -98,6 +99,11 @@ class Outputs:
         self._inputs = {n: i for i, n in enumerate(n for n in nodes if n.op == "placeholder")}
         returned = next(n for n in nodes if n.op == "output").args[0]
         pairs = list(zip(returned, values, strict=True))
+        if any(isinstance(getattr(n, "meta", {}).get("val"), torch.SymFloat) for n in returned):
+            raise UnsupportedError(
+                "the graph returns a number that is no integer, computed of symbolic sizes; make a"
+                " tensor of it, or compile with dynamic=False"
+            )
         found = Counter(storage_of(n) for n, v in pairs if isinstance(v, Value))
         self._shared = {s for s, n in found.items() if n > 1} if shared else set[Any]()
         self._plan = [self._made(n, v, shared) if isinstance(v, Value) else v for n, v in pairs]

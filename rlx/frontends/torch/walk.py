@@ -10,11 +10,11 @@ from typing import Any
 
 from rlx.errors import RlxError, UnsupportedError
 from rlx.frontends.common.missing import MissingOps
-from rlx.frontends.common.values import constant
+from rlx.frontends.common.values import constant, size_value
 from rlx.frontends.torch.calls import call, name_of, row_of
 from rlx.frontends.torch.library import torch
 from rlx.frontends.torch.memory import memory_of
-from rlx.frontends.torch.node import Node
+from rlx.frontends.torch.node import Keys, Node
 from rlx.frontends.torch.sizes import Sizes
 from rlx.frontends.torch.tensors import array_of, dtype_of
 from rlx.ir.graph import topological
@@ -22,7 +22,7 @@ from rlx.ir.interpreter import evaluate
 from rlx.ir.location import Location, NamedLocation, located
 from rlx.ir.replay import replay
 from rlx.ir.value import Value
-from rlx.types import Dim, DType, SymDim, TensorType
+from rlx.types import Dim, DType, SymDim, TensorType, f64
 
 __all__ = ["Walk", "type_of"]
 
@@ -37,11 +37,22 @@ ranges."""
 INLINED = frozenset({"wrap_with_set_grad_enabled", "wrap_with_autocast"})
 """Ops that run another graph, with something set that means nothing here."""
 
+OF_SIZES: Mapping[str, Callable[..., Any]] = {
+    "add": operator.add, "sub": operator.sub, "mul": operator.mul, "truediv": operator.truediv,
+    "neg": operator.neg, "pow": lambda a, b: a.pow(b), "sym_float": lambda a: a,
+    "sqrt": lambda a: a.sqrt(), "_sym_sqrt": lambda a: a.sqrt(), "exp": lambda a: a.exp(),
+    "log": lambda a: a.log(), "log2": lambda a: a.log2(),
+    "sym_max": lambda a, b: a.maximum(b), "sym_min": lambda a, b: a.minimum(b),
+}  # fmt: skip
+"""What a module computes of sizes that is no size, by the name of the function."""
+
 ORDERED = "with_effects"
 """The op that orders another one that has an effect."""
 ELEMENT = "_local_scalar_dense"
 """The op that reads a number from a tensor."""
-HANDLED = INLINED | {ORDERED}
+REPEATED = frozenset({"run_and_save_rng_state", "run_with_rng_state"})
+"""Ops that draw the same numbers in the forward and in the backward pass."""
+HANDLED = INLINED | REPEATED | {ORDERED}
 
 
 def place_of(node: Any) -> Location:
@@ -69,11 +80,21 @@ def type_of(t: Any, sizes: Sizes, what: str) -> TensorType:
     return TensorType.of([sizes.dim(d) for d in t.shape], dtype_of(t.dtype, what))
 
 
-class Walk:
-    """One graph of FX nodes, with what its nodes are here; ``leaf`` gives its placeholders."""
+def _wide(a: Any) -> Value:
+    """A size, or a number that was computed of sizes, in f64."""
+    if isinstance(a, SymDim):
+        return size_value(a).cast(f64)
+    return a if isinstance(a, Value) else constant(a, f64)
 
-    def __init__(self, module: Any, sizes: Sizes, leaf: Callable[[Any], Any]) -> None:
-        self._module, self._sizes, self._leaf = module, sizes, leaf
+
+class Walk:
+    """One graph of FX nodes, with what its nodes are here; ``leaf`` gives its placeholders, and
+    ``keys`` those of random numbers."""
+
+    def __init__(
+        self, module: Any, sizes: Sizes, leaf: Callable[[Any], Any], keys: Keys | None = None
+    ) -> None:
+        self._module, self._sizes, self._leaf, self._keys = module, sizes, leaf, keys
         self._env: dict[Any, Any] = {}
 
     def outputs(self) -> Sequence[Any]:
@@ -134,10 +155,15 @@ class Walk:
             return None
         if name == ORDERED:
             return self._ordered(args)
+        if name in REPEATED:
+            raise UnsupportedError(
+                "it draws random numbers within an activation checkpoint, which the backward pass"
+                " would have to draw again; take them out of torch.utils.checkpoint"
+            )
         if name in INLINED:
             at = next(i for i, a in enumerate(args) if isinstance(a, torch.nn.Module))
             inner = iter(args[at + 1 :])
-            return Walk(args[at], self._sizes, lambda _: next(inner)).outputs()
+            return Walk(args[at], self._sizes, lambda _: next(inner), self._keys).outputs()
         val = node.meta.get("val")
         if isinstance(val, torch.SymBool | bool):
             return None  # what torch has decided, or asserts; a size that asks it says so itself
@@ -150,7 +176,7 @@ class Walk:
             return self._scalar(node.target, args, kwargs)
         n = Node(
             name, self._types(val), lambda: self._promoted(node),
-            lambda: memory_of(node.args[0], self.value, self._sizes),
+            lambda: memory_of(node.args[0], self.value, self._sizes), self._keys,
         )  # fmt: skip
         found = call(row, n, node.target, args, kwargs)
         return self._checked(n, found)
@@ -173,13 +199,16 @@ class Walk:
         return [token, None]
 
     def _scalar(self, target: Any, args: Any, kwargs: Any) -> Any:
-        """Arithmetic on sizes that gives no size."""
-        if any(isinstance(a, SymDim) for a in args):
+        """Arithmetic on sizes that gives no size: a value in f64 where a size is symbolic."""
+        if not any(isinstance(a, SymDim | Value) for a in args):
+            return target(*args, **kwargs)
+        how = OF_SIZES.get(getattr(target, "__name__", ""))
+        if how is None:
             raise UnsupportedError(
-                "it computes a number that is no integer from symbolic dims; export the module with"
-                " these fixed"
+                "it computes a number that is no integer from symbolic dims, by a function that has"
+                " no counterpart here; export the module with these fixed"
             )
-        return target(*args, **kwargs)
+        return how(*map(_wide, args))
 
     def _types(self, val: Any) -> list[TensorType | None]:
         many = val if isinstance(val, list | tuple) else [val]

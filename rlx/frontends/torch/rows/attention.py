@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 from rlx.frontends.common.values import constant
 from rlx.frontends.torch.node import Node, Rows
+from rlx.frontends.torch.rows.random import dropped
 from rlx.ir.value import Value
 from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.rearrange import repeat
@@ -30,8 +32,6 @@ def attention(
     enable_gqa: bool = False,
 ) -> Value:
     """A query that sees no key gives zeros, as in torch."""
-    if dropout_p:
-        n.refuse("its dropout draws random numbers; call .eval() on the module before the import")
     scale = 1 / math.sqrt(int(q.shape[-1])) if scale is None else scale
     lead = q.shape[:-3]
     if q.rank > 4 and k.shape[:-3] == v.shape[:-3] == lead:
@@ -39,7 +39,9 @@ def attention(
         attn_mask = _folded(attn_mask, lead)
     bias = _bias(n, q, k, attn_mask, is_causal)
     causal = is_causal and bias is None
-    if _whole(q, k, v):
+    if dropout_p:
+        out = _written_out(q, k, v, bias, causal, scale, lambda x: dropped(n, x, dropout_p))
+    elif _whole(q, k, v):
         kind = "causal" if causal else "none" if bias is None else "bias"
         out = Attention.build(q, k, v, bias, mask_kind=kind, layout="bhsd", scale=scale)
     else:
@@ -73,9 +75,10 @@ def _bias(n: Node, q: Value, k: Value, mask: Value | None, causal: bool) -> Valu
 
 
 def _written_out(
-    q: Value, k: Value, v: Value, bias: Value | None, causal: bool, scale: float
-) -> Value:
-    """The same by products, for the shapes that the op does not take."""
+    q: Value, k: Value, v: Value, bias: Value | None, causal: bool, scale: float,
+    drop: Callable[[Value], Value] = lambda x: x,
+) -> Value:  # fmt: skip
+    """By products: shapes that the op does not take, and dropout of the weights."""
     if q.rank > 2 and k.shape[-3] != q.shape[-3]:
         groups = int(q.shape[-3]) // int(k.shape[-3])
         k, v = repeat(k, groups, k.rank - 3), repeat(v, groups, v.rank - 3)
@@ -85,10 +88,10 @@ def _written_out(
         hidden = constant(-math.inf, scores.dtype)
         bias = Where.build(column.le(row), constant(0, scores.dtype), hidden)
     if bias is None:
-        return scores.softmax(-1) @ v
+        return drop(scores.softmax(-1)) @ v
     scores = scores + bias
     none = scores.reduce_max([scores.rank - 1], True).eq(constant(-math.inf, scores.dtype))
-    return Where.build(none, constant(0, scores.dtype), scores.softmax(-1)) @ v
+    return drop(Where.build(none, constant(0, scores.dtype), scores.softmax(-1))) @ v
 
 
 def attention_of_cpu(
@@ -96,6 +99,8 @@ def attention_of_cpu(
     *, attn_mask: Value | None = None, scale: float | None = None,
 ) -> tuple[Value, Any]:  # fmt: skip
     """The kernel's form: the logarithms of the sums are for its derivative."""
+    if dropout_p:
+        n.refuse("it has dropout, whose mask the derivative would not see")
     out = attention(n, q, k, v, attn_mask, dropout_p, is_causal, scale=scale)
     scores = (q @ k.swapaxes(-1, -2)) * (
         1 / math.sqrt(int(q.shape[-1])) if scale is None else scale

@@ -10,7 +10,7 @@ from rlx.autodiff import gradients
 from rlx.frontends.torch.node import Node, Row, Rows
 from rlx.frontends.torch.rows import attention, image, movement, window
 from rlx.ir.value import Value
-from rlx.types import Dim
+from rlx.types import Dim, f32
 
 __all__ = ["ROWS"]
 
@@ -182,20 +182,28 @@ def batch_norm(
 ) -> list[Value | None]:  # fmt: skip
     shape = [x.shape[1], *[1] * (x.rank - 2)]
     lead = [0, *range(2, x.rank)]
+    dt = x.dtype
+    if dt.bits < 32:  # statistics and sums are in f32
+        g, x, weight = g.cast(f32), x.cast(f32), None if weight is None else weight.cast(f32)
     if train:
         assert save_mean is not None and save_invstd is not None, "the forward pass keeps them"
         mean, rstd = save_mean, save_invstd
     else:
         assert running_mean is not None and running_var is not None, "inference has them"
-        mean, rstd = running_mean, (running_var + eps).rsqrt()
+        mean, rstd = running_mean, (running_var.cast(x.dtype) + eps).rsqrt()
+    mean, rstd = mean.cast(x.dtype), rstd.cast(x.dtype)
     line = (x - mean.reshape(shape)) * rstd.reshape(shape)
     scaled = g if weight is None else g * weight.reshape(shape)
     off = scaled
     if train:
         off = scaled - scaled.mean(lead, True) - line * (scaled * line).mean(lead, True)
-    dx = off * rstd.reshape(shape)
-    dw = (g * line).sum(lead) if output_mask[1] else None
-    return [dx if output_mask[0] else None, dw, g.sum(lead) if output_mask[2] else None]
+    dx = (off * rstd.reshape(shape)).cast(dt) if output_mask[0] else None
+    found = [
+        (g * line).sum(lead) if output_mask[1] else None,
+        g.sum(lead) if output_mask[2] else None,
+    ]
+    return [dx, *[v if t is None or v is None else v.cast(t.dtype)
+                  for v, t in zip(found, n.types[1:], strict=True)]]  # fmt: skip
 
 
 def padded(row_of: Row) -> Row:

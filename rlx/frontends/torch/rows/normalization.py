@@ -119,9 +119,9 @@ def batch_norm_inference(
 def batch_norm_of_batch(
     n: Node, x: Value, weight: Value | None, bias: Value | None, training: bool, momentum: Any,
     eps: float,
-) -> tuple[Value, Value, Value]:  # fmt: skip
+) -> tuple[Value, ...]:  # fmt: skip
     y, mean, spread = BatchNormTrain.build(x, weight, bias, eps)
-    return y, mean, (spread + eps).rsqrt()
+    return _of_types(n, y, mean, (spread + eps).rsqrt())
 
 
 def batch_norm_functional(
@@ -133,16 +133,25 @@ def batch_norm_functional(
         found = batch_norm_inference(n, x, weight, bias, running_mean, running_var, momentum, eps)
         return (*found, running_mean, running_var)
     y, mean, spread = BatchNormTrain.build(x, weight, bias, eps)
-    count = int(x.type.size) // int(x.shape[1])
-    unbiased = spread * (momentum * count / max(count - 1, 1))
-    new_mean = running_mean * (1 - momentum) + mean * momentum
-    return y, mean, (spread + eps).rsqrt(), new_mean, running_var * (1 - momentum) + unbiased
+    dt = mean.dtype
+    count = n.cast(x.type.size // x.shape[1], dt)
+    unbiased = spread * (count * momentum / (count - 1).maximum(1))
+    new_mean = running_mean.cast(dt) * (1 - momentum) + mean * momentum
+    new_spread = running_var.cast(dt) * (1 - momentum) + unbiased
+    return _of_types(n, y, mean, (spread + eps).rsqrt(), new_mean, new_spread)
+
+
+def _of_types(n: Node, *results: Value) -> tuple[Value, ...]:
+    """Results in the types that torch gives them: f32 of few bits is theirs again."""
+    return tuple([
+        v if t is None else v.cast(t.dtype) for v, t in zip(results, n.types, strict=True)
+    ])  # fmt: skip
 
 
 def native_batch_norm(
     n: Node, x: Value, weight: Value | None, bias: Value | None, running_mean: Value | None,
     running_var: Value | None, training: bool, momentum: float, eps: float,
-) -> tuple[Value, Value, Value]:  # fmt: skip
+) -> tuple[Value, ...]:  # fmt: skip
     """As torch's kernel has it, whose schema does not say that it writes."""
     if running_mean is None or running_var is None:
         return batch_norm_of_batch(n, x, weight, bias, training, momentum, eps)
