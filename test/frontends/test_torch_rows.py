@@ -233,7 +233,7 @@ def drawn(
     g = rlx.Graph()
     keys = Keys(lambda: g.input("key", [2], "u32"))
     t = TensorType(shape, dtype(kind))
-    n = Node(name, [t, t], lambda: dtype("f32"), keys)
+    n = Node(name, [t, t], lambda: dtype("f32"), keys=keys)
     given = [g.constant(a) if isinstance(a, np.ndarray) else a for a in args]
     found = (ROWS.get(name) or ROWS[name.split(".", maxsplit=1)[0]])(n, *given)
     assert keys.drawn
@@ -329,7 +329,7 @@ def test_leaky_slopes_are_drawn_below_zero() -> None:
 def test_each_op_draws_its_own_numbers_and_none_without_a_key() -> None:
     g = rlx.Graph()
     keys = Keys(lambda: g.input("key", [2], "u32"))
-    n = Node("rand", [TensorType((8,), dtype("f32"))], lambda: dtype("f32"), keys)
+    n = Node("rand", [TensorType((8,), dtype("f32"))], lambda: dtype("f32"), keys=keys)
     g.set_outputs([ROWS["rand"](n, [8]), ROWS["rand"](n, [8])])
     a, b = rlx.interpret(g, {"key": rlx.random.key_data(0)})
     assert not np.any(a == b)
