@@ -345,7 +345,7 @@ def test_no_op_has_two_rows() -> None:
 def test_a_batch_norm_that_writes_its_statistics_is_refused() -> None:
     g = rlx.Graph()
     x, mean = g.input("x", [2, 3]), g.input("mean", [3])
-    n = Node("native_batch_norm", [x.type], lambda: dtype("f32"))
+    n = Node("native_batch_norm", [x.type, mean.type, mean.type], lambda: dtype("f32"))
     row = ROWS["native_batch_norm"]
     with pytest.raises(UnsupportedError, match=r"writes its running statistics.*eval"):
         row(n, x, None, None, mean, mean, True, 0.1, 1e-5)
