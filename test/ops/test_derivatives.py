@@ -17,6 +17,7 @@ from rlx.ir.graph import Graph
 from rlx.ir.interpreter import evaluate
 from rlx.ir.op import Op
 from rlx.ir.value import Value
+from rlx.types import DType, f32
 from support import ad
 from support.derived import DECLARED, SMOOTH
 from support.per_op import each_op
@@ -26,9 +27,9 @@ from support.tolerances import STEP, assert_derivative
 Array = np.ndarray[Any, Any]
 
 
-def smooth(case: Case) -> bool:
-    return any(t is not None and t.dtype in SMOOTH for t in case.types) and any(
-        v.dtype in SMOOTH for v in case.node().results
+def smooth(case: Case, types: Sequence[DType] = SMOOTH) -> bool:
+    return any(t is not None and t.dtype in types for t in case.types) and any(
+        v.dtype in types for v in case.node().results
     )
 
 
@@ -183,6 +184,26 @@ def test_what_is_refused(case: Case) -> None:
         for way in (vjp, jvp):
             with pytest.raises(UnsupportedError):
                 way(outputs)
+
+
+FEW_BITS = [
+    c for c in cases(f32)
+    if smooth(c, (f32,)) and c.op.name not in {*DECLARED, *(a.op.name for a in ALL)}
+]  # fmt: skip
+
+
+@each_op(FEW_BITS)
+def test_ops_that_take_no_f64(case: Case) -> None:
+    """Differences cannot show what is flat, so a derivative is refused unless there is a rule."""
+    if case.op.name in ("mir.bitcast", "mir.quantize_rows"):
+        assert case.op.differentiable
+        return
+    node = case.node()
+    moved = [v for v in node.present if v.dtype.is_float]
+    found = [v for v in node.results if v.dtype.is_float]
+    for way, given in ((ad.vjp, found), (ad.jvp, moved)):
+        with pytest.raises(UnsupportedError, match="is for inference and has no derivative"):
+            way(found, moved, [Value(v.type) for v in given])
 
 
 @each_op(FLAT)

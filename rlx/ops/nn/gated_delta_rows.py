@@ -38,6 +38,7 @@ class GatedDeltaRows(StateRows, name="mir.gated_delta_rows"):
     slots: Value = operand("i32 [T]: the slot of each row's sequence")
     positions: Value = operand("i32 [T]: where a row stands in its sequence")
 
+    instead = "gated_delta_net"
     samples = (
         sample(_Q, _Q, "3x4x2xf32", _G, _G, _STATE, *_ROWS, data=_DATA),
         sample("3x1x4xf32", "3x1x4xf32", "3x1x32xf32", "3x1xf32", "3x1xf32", "2x1x4x32xf32",

@@ -11,12 +11,13 @@ import numpy as np
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, FaultError, GraphError, RlxError, ShapeError
 from rlx.ir.factors import Factor, Factors, Parts
-from rlx.ir.op import Array, Bad, Cost, Op, attr, bad, operand, optional, sample
+from rlx.ir.op import Array, Bad, Cost, attr, bad, operand, optional, sample
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.movement import listed
 from rlx.ops.nn.heads import static
+from rlx.ops.nn.inference import ForInference
 from rlx.ops.reduction.reduce import as_value
 from rlx.ops.rules import batch
 from rlx.ops.sugar import concat
@@ -34,7 +35,7 @@ def _bad(*types: str, match: str, error: type[RlxError] = GraphError, **attrs: A
     return bad(*types, match=match, error=error, **{**_TWO, **attrs})
 
 
-class PagedAttention(Op, name="mir.paged_attention"):
+class PagedAttention(ForInference, name="mir.paged_attention"):
     """Attention of rows of several sequences, each over the keys of its sequence up to its own.
 
     ``keys`` and ``values`` are a cache of rows, ``page_size`` to a page. Position p of sequence s
@@ -64,7 +65,7 @@ class PagedAttention(Op, name="mir.paged_attention"):
     window: int = attr(0, "how many keys a row sees at most; 0 for all")
     softcap: float = attr(0.0, "bound of the scores; 0 for none")
 
-    differentiable = False
+    instead = "attention"
     samples = (
         sample("3x8xf32", *_PAGES, *_ROWS, data=_DATA, **_TWO),
         sample("3x64xf32", "12x32xf16", "12x32xf16", "2x2xi32", *_ROWS, data=_DATA, **_TWO),

@@ -37,6 +37,7 @@ class SelectiveScanRows(StateRows, name="mir.selective_scan_rows"):
     slots: Value = operand("i32 [T]: the slot of each row's sequence")
     positions: Value = operand("i32 [T]: where a row stands in its sequence")
 
+    instead = "selective_scan"
     samples = (
         sample(_X, "3x4xf32", "4x3xf32", _B, _B, _STATE, *_ROWS, data=_DATA),
         sample("3x2x3xf32", "3x2xf32", "2x1xf32", "3x1x32xf32", "3x1x32xf32", "2x2x3x32xf32",

@@ -9,10 +9,11 @@ import numpy as np
 
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, FaultError, ShapeError
-from rlx.ir.op import Array, Cost, Op, bad, operand, sample
+from rlx.ir.op import Array, Cost, bad, operand, sample
 from rlx.ir.value import Value, bytes_of
 from rlx.ops.movement.movement import listed
 from rlx.ops.movement.rearrange import stack
+from rlx.ops.nn.inference import ForInference
 from rlx.types import Dim, TensorType, f32, i32
 
 __all__ = ["CausalConvRows", "StateRows", "chosen"]
@@ -20,7 +21,7 @@ __all__ = ["CausalConvRows", "StateRows", "chosen"]
 OUTSIDE = "a row's slot is outside the states"
 
 
-class StateRows(Op):
+class StateRows(ForInference):
     """A recurrence whose rows are those of several sequences.
 
     The last operands are ``state``, which has a slot for each sequence, and i32 ``[T]`` the
@@ -32,7 +33,6 @@ class StateRows(Op):
     """
 
     result_count = 2
-    differentiable = False
 
     @property
     def state_operand(self) -> Value:
@@ -133,6 +133,7 @@ class CausalConvRows(StateRows, name="mir.causal_conv_rows"):
     slots: Value = operand("i32 [T]: the slot of each row's sequence")
     positions: Value = operand("i32 [T]: where a row stands in its sequence")
 
+    instead = "depthwise_conv1d_causal"
     samples = (
         sample("3x5xf32", "4x5xf32", "2x3x5xf32", *_ROWS, data={3: "index:2", 4: "index:3"}),
         sample("3x16xf32", "2x16xf32", "2x1x16xf32", *_ROWS, data={3: "index:2", 4: "index:3"}),

@@ -9,10 +9,11 @@ import numpy as np
 from rlx.base.dims import is_known
 from rlx.errors import DTypeError, ShapeError, UnsupportedError
 from rlx.ir.factors import Factors
-from rlx.ir.op import Array, Cost, Op, attr, bad, operand, sample
+from rlx.ir.op import Array, Cost, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.movement.movement import Expand, Reshape, Transpose
+from rlx.ops.nn.inference import ForInference
 from rlx.ops.pointwise.cast import Cast
 from rlx.ops.quant.blocks import DequantizeBlocks, blocks_of, check_packed
 from rlx.quant import dequantize
@@ -25,12 +26,11 @@ ROW_BLOCK = 32
 """Elements of a row that have a scale together."""
 
 
-class DequantMatMulRows(Op, name="mir.dequant_matmul_rows"):
+class DequantMatMulRows(ForInference, name="mir.dequant_matmul_rows"):
     """``(q * scales) @ w.T`` in f32, for rows that ``quantize_rows(block=32)`` gives.
 
     Kernels multiply integers within each sub-block of the weight. It is what ``dequant_matmul``
-    becomes by ``precision="q8"``. An element has the same bits in any number of rows. There is no
-    derivative, as rounding has none.
+    becomes by ``precision="q8"``. An element has the same bits in any number of rows.
     """
 
     q: Value = operand("i8 [..., K]")
@@ -38,7 +38,7 @@ class DequantMatMulRows(Op, name="mir.dequant_matmul_rows"):
     packed: Value = operand("u8 [N, bytes]")
     scheme: str = attr(doc='a scheme of blocks, such as "q4_k"')
 
-    differentiable = False
+    instead = "dequant_matmul"
     samples = (
         sample("3x64xi8", "3x2xf32", "5x36xu8", scheme="q4_0"),
         sample("32xi8", "1xf32", "20x20xu8", scheme="q4_1"),
