@@ -139,6 +139,8 @@ _ROWS = (
     Family("phi3", ("phi3",), ("phi3",)),
     Family("mamba", ("mamba",), ("mamba", "falcon_mamba"), recurrent="mamba", network=False),
     Family("mamba2", ("mamba2",), ("mamba2",), recurrent="mamba2", network=False),
+    Family("qwen3-next", (), ("qwen3_next",), shifted=True, qk_norm="head", experts=True,
+           recurrent="delta", gated=True),
     Family("granite", ("granite",), ("granite",), adjacent="gguf"),
     Family("granite-moe", ("granitemoe",), ("granitemoe", "granitemoeshared"), adjacent="gguf",
            experts=True),

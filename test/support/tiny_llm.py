@@ -139,6 +139,12 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "model_type": "mamba2", "state_size": 8, **_ALONE, "num_heads": 4, "head_dim": 16,
         "n_groups": 2, "chunk_size": 16, "time_step_limit": [0.0, 0.9],
     },
+    "qwen3-next": {
+        "model_type": "qwen3_next", "num_hidden_layers": 4, "partial_rotary_factor": 0.5,
+        "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 12, "num_experts": 6, "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24, "shared_expert_intermediate_size": 20,
+    },
     "gpt-j": {"model_type": "gptj", "num_key_value_heads": None, "head_dim": None, "rotary_dim": 4,
               "n_inner": 48},
     "solar-open": {"model_type": "solar_open", **_GROUPED, "n_group": 1, "topk_group": 1},
