@@ -33,9 +33,10 @@ def written(name: str, folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return written("mamba2", tmp_path_factory.mktemp("model"))
+@pytest.fixture(scope="module", params=["mamba2", "qwen3-next"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model of states alone, and one that has keys and values too."""
+    return written(request.param, tmp_path_factory.mktemp("model"))
 
 
 @pytest.fixture(scope="module")
@@ -54,17 +55,22 @@ def test_the_bits_of_a_sequence_are_its_own(data: st.DataObject, models: list[De
     """Alone, in any batch, under any cut of its prompt, in any slot, at 1 and 2 threads."""
     one, two = models
     count = data.draw(st.integers(1, LENGTH))
-    alone = one.step(StepRows.of([(PROMPT[:count], 0, [0])], states=[0]))[0]
+
+    def pages(n: int) -> list[int]:
+        own = one.cache.table[1]
+        return [*range(n * own, (n + 1) * own)]
+
+    alone = one.step(StepRows.of([(PROMPT[:count], 0, pages(0))], states=[0]))[0]
     m = data.draw(st.sampled_from([one, two]))
     mine, theirs = data.draw(st.permutations(range(8)))[:2]
     at = other = 0
     found = None
     while at < count:
         n = data.draw(st.integers(1, count - at))
-        entries, states = [(PROMPT[at : at + n], at, [mine])], [mine]
+        entries, states = [(PROMPT[at : at + n], at, pages(mine))], [mine]
         if data.draw(st.booleans()):
             more, first = data.draw(st.integers(1, 3)), data.draw(st.integers(0, 1))
-            entries.insert(first, (PROMPT[other : other + more], other, [theirs]))
+            entries.insert(first, (PROMPT[other : other + more], other, pages(theirs)))
             states.insert(first, theirs)
             other = other + more if other < LENGTH - 6 else 0
         logits = m.step(StepRows.of(entries, states=states))
