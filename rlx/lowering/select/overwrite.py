@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from rlx._mlir import ir
 from rlx.base.guards import prefers
+from rlx.dialects.bridge import is_mir
 from rlx.dialects.control import is_barrier
 from rlx.ir.op import op_class
 from rlx.kernels.registry import FAMILIES
@@ -171,7 +172,9 @@ def _updated(region: Region) -> list[ir.Value]:
 
 def _has_states(op: ir.Operation) -> bool:
     """Whether an op changes slots of a memory of states."""
-    return op.name.startswith("mir.") and issubclass(op_class(op.name), StateRows)
+    if not is_mir(op) or op.name == "mir.fused":  # which has several results too, and no states
+        return False
+    return issubclass(op_class(op.name), StateRows)
 
 
 def _by_index(region: Region, old: ir.Value) -> bool:
