@@ -7,6 +7,7 @@ import ctypes
 import gc
 import shutil
 import subprocess
+import threading
 from collections.abc import Generator
 from pathlib import Path
 from typing import Any
@@ -189,17 +190,49 @@ def test_a_rank_that_ends_in_a_collective(
     """The stream is not done: after the limit that is told, and at once what NCCL reports."""
     monkeypatch.setenv("RLX_COMM_TIMEOUT", "0.5" if state == 0 else "20")
     libraries = [cuda_emulator.driver(rank).library.library for rank in range(2)]
+    programs = [cuda_emulator.compiled(graph(CASES["sum"][0], 2), rank) for rank in range(2)]
     variable(nccl, "mock_async", state)
     for library in libraries:
         variable(library, "mock_busy", 1)
+
+    def run(rank: int) -> list[str]:
+        nccl.mock_stream(libraries[rank].cuStreamSynchronize)
+        with pytest.raises(FaultError, match=message):
+            programs[rank].run({"x": arrays(2)[rank]})
+        return noted(nccl, rank)  # while the group is there
+
     try:
-        refused(nccl, FaultError, message)
+        for called in run_threads(TWO, run):
+            assert called[-1] == "abort n=0 type=0 op=0", "the stream is never done"
     finally:
         variable(nccl, "mock_async", 0)
         for library in libraries:
             variable(library, "mock_busy", 0)
-    gc.collect()
-    assert "abort n=0 type=0 op=0" in noted(nccl, 0)
+
+
+def test_a_run_that_does_not_begin_keeps_no_group(nccl: ctypes.CDLL) -> None:
+    """Else what connects the ranks lasts as long as the program that could not meet."""
+    mesh, g, more = rlx.Mesh(a=2, b=2), rlx.Graph("one"), rlx.Graph("two")
+    g.set_outputs([g.input("x", [3]).all_reduce(mesh["a"])])
+    more.set_outputs([more.input("x", [3]).all_reduce(mesh["a"]).all_reduce(mesh["b"])])
+    programs = [[cuda_emulator.compiled(f, rank) for f in (g, more)] for rank in range(4)]
+    began = threading.Barrier(4)
+
+    def run(rank: int) -> None:
+        nccl.mock_stream(cuda_emulator.driver(rank).library.library.cuStreamSynchronize)
+        x = {"x": np.ones(3, np.float32)}
+        programs[rank][0].run(x)
+        began.wait()
+        variable(nccl, "mock_init", 5)
+        with pytest.raises(GraphError, match="NCCL: found invalid"):
+            programs[rank][1].run(x)
+
+    try:
+        run_threads(mesh, run)
+    finally:
+        variable(nccl, "mock_init", 0)
+    gc.collect()  # what the errors' frames hold
+    assert programs and ctypes.c_int.in_dll(nccl, "mock_live").value == 0
 
 
 def test_a_gpu_that_fails(nccl: ctypes.CDLL) -> None:

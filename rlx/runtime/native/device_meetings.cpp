@@ -93,8 +93,9 @@ class DeviceMeetings {
 
   void begin(nb::handle asked) {
     waiting(asked, [&](Watch* watch) {
-      now_ = std::make_unique<Meetings>(collectives_, digest_, watch);
-      if (gpu_) now_->move_to(*gpu_, watch);
+      auto made = std::make_unique<Meetings>(collectives_, digest_, watch);
+      if (gpu_) made->move_to(*gpu_, watch);
+      now_ = std::move(made);
     });
   }
 

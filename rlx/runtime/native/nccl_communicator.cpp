@@ -140,11 +140,7 @@ class Ranks {
   Ranks(const std::shared_ptr<Group>& host, const Gpu& gpu, const Library& library, Handle comm)
       : host_(host), gpu_(gpu), library_(library), comm_(comm), ranks_(host->table.ranks) {}
   ~Ranks() {
-    if (broken_) {
-      library_.comm_abort(comm_);
-    } else {
-      library_.comm_destroy(comm_);
-    }
+    if (comm_ != nullptr) library_.comm_destroy(comm_);
   }
 
   int all_reduce(const void* in, void* out, int64_t count, DType dtype, int32_t reduction,
@@ -228,7 +224,7 @@ class Ranks {
 
   template <typename Start>
   int carry_out(rlx_wait* wait, Start start) {
-    if (broken_) {
+    if (comm_ == nullptr) {
       return failed("an earlier collective of this group failed, and its ranks are no longer in step",
                     wait);
     }
@@ -238,11 +234,18 @@ class Ranks {
     std::vector<char> all(static_cast<size_t>(ranks_));
     const int status = host->table.all_gather(host->table.context, &here, all.data(), 1, wait);
     if (status != RLX_COMM_OK) {
-      broken_ = true;
+      give_up();
       return status;
     }
     const int error = start();
     return error == kSuccess ? finished(wait) : failed(library_.get_error_string(error), wait);
+  }
+
+  // Ends what is in the stream, at once: until then it is never done, and whoever waits for it, as a
+  // driver does before it frees memory, waits for ever.
+  void give_up() {
+    if (comm_ != nullptr) library_.comm_abort(comm_);
+    comm_ = nullptr;
   }
 
   // Waits for the stream.
@@ -263,11 +266,11 @@ class Ranks {
         return failed(library_.get_error_string(error), wait);
       }
       if (now_ns() - began > wait->limit_ns) {
-        broken_ = true;
+        give_up();
         return RLX_COMM_LATE;
       }
       if (wait->ends != nullptr && wait->ends(wait->asked) != 0) {
-        broken_ = true;
+        give_up();
         return RLX_COMM_INTERRUPTED;
       }
       std::this_thread::sleep_for(std::chrono::microseconds(50));
@@ -284,7 +287,7 @@ class Ranks {
     return RLX_COMM_FAILED;
   }
   int failed(const std::string& message, rlx_wait* wait) {
-    broken_ = true;
+    give_up();
     std::snprintf(wait->message, sizeof wait->message, "%s: %s", gpu_.engine.c_str(),
                   message.c_str());
     return RLX_COMM_FAILED;
@@ -293,9 +296,8 @@ class Ranks {
   const std::weak_ptr<Group> host_;
   const Gpu gpu_;
   const Library& library_;
-  const Handle comm_;
+  Handle comm_;  // null once a collective failed
   const int ranks_;
-  bool broken_ = false;
 };
 
 Ranks& self(void* context) { return *static_cast<Ranks*>(context); }
