@@ -69,6 +69,11 @@ class PipelineStep:
                 " rlx.optim.ClipNorm or rlx.optim.ClipValue"
             )
         _check_loss(pipeline)
+        if not _trained(pipeline.stages[0]):
+            raise GraphError(
+                "PipelineStep: the first stage has no param of floats, so there is nothing to train"
+                " there; name later layers in `at` of the pipeline"
+            )
         session = session or Session()
         self.pipeline, self.forward = pipeline, PipelineRank(pipeline, session)
         self.stage, others = self.forward.stage, _others(pipeline)
@@ -86,6 +91,7 @@ class PipelineStep:
         plans = [Plan(s.graph, optimizer, _trained(s), clip, ranks=ranks) for s in pipeline.stages]
         plan = plans[self.forward.number]
         self.state, self._clip = State(plan.state()), _Clip(session, pipeline, plan)
+        self.state["run/scale"][...] = 1  # for a TrainStep that goes on, whose loss has a scale
         self._update = Run(update_half(replace(plan, clip=None)), session) if self.trained else None
         self._checkpoints = Checkpoints(
             plan, session, _seat(pipeline, ranks.axis), _kept(plans), pipeline.axis.name

@@ -99,6 +99,7 @@ def test_a_run_without_stages_goes_on_and_back(
     path, wanted = saved
     one = alone()
     one.load(path)
+    assert one.state["run/scale"] == 1  # from which a LossScale goes on
     np.testing.assert_allclose([one(b).loss for b in BATCHES[3:4]], wanted[:1], rtol=1e-5)
     one.save(tmp_path / "file")
     made = staged(2)
@@ -135,6 +136,12 @@ def test_refusals(saved: tuple[Path, list[float]], tmp_path: Path) -> None:
     made, (path, _) = staged(2), saved
     with pytest.raises(GraphError, match="a stage has some of the gradients, and clip is 1"):
         run_threads(made.mesh, lambda rank: step_of(made, clip=1))
+    g = rlx.Graph("frozen first")
+    x = g.input("x", [8]) * g.param("first", [8], "i32").cast("f32")
+    g.set_outputs([(x * g.param("second", [8])).sum()])
+    frozen = pipeline(g, made.mesh, ["second"], microbatches=1)
+    with pytest.raises(GraphError, match="the first stage has no param of floats"):
+        step_of(frozen)
     text = (path / "manifest.json").read_text()
     other = tmp_path / "other"
     other.mkdir()
