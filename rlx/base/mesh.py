@@ -73,8 +73,11 @@ class Mesh:
         if bound is None and world_size() == self.size:
             return started_rank()
         if bound is not None:
-            what = f"this is a rank of {bound[0]}"
-        elif world_size() > 1:
+            raise GraphError(
+                f"this is a rank of {bound[0]}, expected one of {self}; connect it by"
+                " rlx.distributed.connect, or use one mesh for all that it runs"
+            )
+        if world_size() > 1:
             what = f"this process was started as one of {world_size()} ranks"
         else:
             what = "this process is no rank"

@@ -284,7 +284,7 @@ def test_a_process_of_one_rank_needs_no_connection() -> None:
     try:
         assert current_rank(mesh) == 0
         with pytest.raises(
-            GraphError, match=r"a rank of Mesh\(data=1\), expected one of Mesh\(a=1"
+            GraphError, match=r"of Mesh\(data=1\), expected one of Mesh\(a=1\); connect it by"
         ):
             _ = rlx.Mesh(a=1).rank
     finally:
