@@ -93,8 +93,8 @@ def test_what_is_called(nccl: ctypes.CDLL) -> None:
     """Counts, types and reductions are those of nccl.h, in the order of the graph."""
     g, along = rlx.Graph("called"), TWO["data"]
     x, z = g.input("x", [4, 6]), g.input("z", [5], "c64")
-    g.set_outputs([x.all_reduce(along, "max"), x.reduce_scatter(along), x.all_gather(along),
-                   x.collective_broadcast(along, 1), z.all_reduce(along),
+    g.set_outputs([x.cast("i32").all_reduce(along, "max"), x.reduce_scatter(along),
+                   x.all_gather(along), x.collective_broadcast(along, 1), z.all_reduce(along),
                    x.collective_permute(along, [(0, 1)])])  # fmt: skip
     data = arrays(2)[:, :4, :6]
     zs = np.array([1 + 2j, 3, 4, 5j, -1], np.complex64)
@@ -105,7 +105,7 @@ def test_what_is_called(nccl: ctypes.CDLL) -> None:
     shared = [[line for line in c if "send" not in line and "recv" not in line] for c in called]
     assert shared[0] == shared[1]
     assert sorted(shared[0][1:]) == [
-        "all_gather n=96 type=0 op=0", "all_reduce n=10 type=7 op=0", "all_reduce n=24 type=7 op=2",
+        "all_gather n=96 type=0 op=0", "all_reduce n=10 type=7 op=0", "all_reduce n=24 type=2 op=2",
         "broadcast n=96 type=0 op=1", "reduce_scatter n=12 type=7 op=0",
     ]  # fmt: skip
     assert [line for c in called for line in c if line not in shared[0]] == [
@@ -113,12 +113,24 @@ def test_what_is_called(nccl: ctypes.CDLL) -> None:
     ]  # fmt: skip
 
 
+@pytest.mark.parametrize("dt", ["f32", "f64", "f16"])
+def test_nan_is_the_least_and_the_largest(nccl: ctypes.CDLL, dt: str) -> None:
+    g, along = rlx.Graph("nan"), TWO["data"]
+    x = g.input("x", [3], dt)
+    g.set_outputs([x.all_reduce(along, "max"), x.all_reduce(along, "min")])
+    feeds = [{"x": np.array(v, g.inputs[0].dtype.numpy)} for v in ([np.nan, 1, 2], [3, 5, np.nan])]
+    for largest, least in on_gpus(nccl, g, feeds):
+        np.testing.assert_array_equal(largest, [np.nan, 5, np.nan])
+        np.testing.assert_array_equal(least, [np.nan, 1, np.nan])
+    assert noted(nccl, 0) == ["init n=2 type=0 op=0"], "NCCL's would be 3 and 2"
+
+
 def test_kernels_run_before_and_after(nccl: ctypes.CDLL) -> None:
     """The stream has to be done with what a collective reads, and its readers wait for it; one
     communicator serves all programs."""
     g, along = rlx.Graph("layer"), TWO["data"]
     x = g.input("x", [8, 16])
-    h = (x.exp() * 2.0).all_reduce(along, "max")
+    h = (x.exp() * 2.0).all_reduce(along)
     g.set_outputs(rlx.fori(3, lambda i, v: (v * 0.5).all_reduce(along) + 1.0, h))
     feeds = [{"x": v} for v in np.random.default_rng(0).random((2, 8, 16), np.float32)]
     for _ in range(2):

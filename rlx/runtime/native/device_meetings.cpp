@@ -83,10 +83,11 @@ class DeviceMeetings {
   }
 
   void use(std::string engine, std::vector<std::string> libraries, std::string hint,
-           uintptr_t stream, uintptr_t query, uintptr_t copy_in) {
+           uintptr_t stream, uintptr_t query, uintptr_t copy_in, uintptr_t copy_out) {
     gpu_ = {std::move(engine), std::move(libraries), std::move(hint),
             reinterpret_cast<void*>(stream), reinterpret_cast<decltype(Gpu::query)>(query),
-            reinterpret_cast<decltype(Gpu::copy_in)>(copy_in)};
+            reinterpret_cast<decltype(Gpu::copy_in)>(copy_in),
+            reinterpret_cast<decltype(Gpu::copy_out)>(copy_out)};
     // Ranks on GPUs meet no others.
     digest_ ^= checksum(gpu_->engine.data(), gpu_->engine.size());
   }
@@ -130,7 +131,7 @@ void bind_device_meetings(nb::module_& module) {
   nb::class_<DeviceMeetings>(module, "DeviceMeetings")
       .def(nb::init<nb::handle, size_t>(), "main"_a, "kernels"_a)
       .def("use", &DeviceMeetings::use, "engine"_a, "libraries"_a, "hint"_a, "stream"_a, "query"_a,
-           "copy_in"_a)
+           "copy_in"_a, "copy_out"_a)
       .def("begin", &DeviceMeetings::begin, "asked"_a)
       .def("end", &DeviceMeetings::end)
       .def("run", &DeviceMeetings::run, "number"_a, "source"_a, "target"_a, "asked"_a);

@@ -127,6 +127,13 @@ bool elements_of(DType dtype, int32_t reduction, Elements& found) {
   }
 }
 
+// NCCL's least and largest of floats leave out nan, where RLX's are nan.
+bool leaves_out_nan(DType dtype, int32_t reduction) {
+  const bool floats = dtype == DType::kF16 || dtype == DType::kBF16 || dtype == DType::kF32 ||
+                      dtype == DType::kF64;
+  return floats && (reduction == RLX_MIN || reduction == RLX_MAX);
+}
+
 int64_t now_ns() {
   return std::chrono::duration_cast<std::chrono::nanoseconds>(
              std::chrono::steady_clock::now().time_since_epoch())
@@ -145,6 +152,7 @@ class Ranks {
 
   int all_reduce(const void* in, void* out, int64_t count, DType dtype, int32_t reduction,
                  rlx_wait* wait) {
+    if (leaves_out_nan(dtype, reduction)) return by_host(in, out, count, dtype, reduction, wait);
     Elements of{};
     if (!elements_of(dtype, reduction, of)) return refuse(dtype, wait);
     return carry_out(wait, [&] {
@@ -220,6 +228,22 @@ class Ranks {
     const int error = messages(library_.group_start());
     const int ended = library_.group_end();
     return error == kSuccess ? ended : error;
+  }
+
+  int by_host(const void* in, void* out, int64_t count, DType dtype, int32_t reduction,
+              rlx_wait* wait) {
+    const std::shared_ptr<Group> host = host_.lock();
+    if (host == nullptr) return failed("its ranks have left", wait);
+    const int64_t bytes = count * static_cast<int64_t>(dtype_size(dtype));
+    std::vector<std::byte> own(static_cast<size_t>(bytes)), all(own.size());
+    const int error = gpu_.copy_out(own.data(), in, own.size(), gpu_.stream);
+    if (error != 0) return driver_failed(error, wait);
+    int status = finished(wait);
+    if (status != RLX_COMM_OK) return status;
+    const rlx_communicator& table = host->table;
+    status = table.all_reduce(table.context, own.data(), all.data(), count,
+                              static_cast<int32_t>(dtype), reduction, wait);
+    return status == RLX_COMM_OK ? put(out, all.data(), bytes, wait) : status;
   }
 
   template <typename Start>

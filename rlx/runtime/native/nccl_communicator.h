@@ -19,6 +19,7 @@ struct Gpu {
   void* stream = nullptr;
   int (*query)(void* stream) = nullptr;
   int (*copy_in)(void* to, const void* from, size_t bytes, void* stream) = nullptr;
+  int (*copy_out)(void* to, const void* from, size_t bytes, void* stream) = nullptr;
 };
 
 // The same ranks as `host` on GPUs; all of them call it. It is kept by `host`, one for a stream.

@@ -160,16 +160,16 @@ class StreamDriver(Driver):
     def _total_memory(self) -> int:
         return self.made("total memory", self.ordinal)
 
-    def addresses(self) -> tuple[int, int, int]:
+    def addresses(self) -> tuple[int, int, int, int]:
         """What a library needs to work on the stream: the stream, the function that asks whether
-        all is done there, and the one that copies into memory of the device. The device becomes
-        that of this thread."""
+        all is done there, and those that copy into memory of the device and out of it. The device
+        becomes that of this thread."""
         with self._call():
-            asks, copies = (
+            asks, into, out = (
                 c.cast(getattr(self.library.library, self.functions[what]), c.c_void_p).value or 0
-                for what in ("ask stream", "copy in")
+                for what in ("ask stream", "copy in", "copy out")
             )
-            return self.stream, asks, copies
+            return self.stream, asks, into, out
 
     # -- memory ----------------------------------------------------------------------------
 
