@@ -330,7 +330,9 @@ All ops without a row at once, with how often they are used and the lines of the
 results whose shape depends on data (`nonzero`, masks as indices, `.item()`); random numbers without
 a key, and those within an activation checkpoint; a `forward` that writes its buffers; `as_strided`
 of an argument that is a view of a larger tensor. What `forward` only asserts of
-elements, as `torch._check` does, is not checked.
+elements, as `torch._check` does, is not checked. Nor is a condition on a size that is
+`Dim.DYNAMIC`, as `x.shape[0] % 2 == 0`: the graph takes the way that the arguments took. torch
+refuses it for a `Dim` with a name, and RLX a number computed of sizes that torch has fixed.
 
 `python tools/torch_survey.py timm` and `... transformers` try whole models with fresh weights: the
 smallest of each family, and each architecture made small. timm 1.0.31 has 98 families: with

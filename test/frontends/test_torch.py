@@ -209,6 +209,16 @@ def test_a_number_in_a_tensor_that_no_input_decides_is_a_size() -> None:
     rlx.from_torch(Function(halves), torch.arange(6.0))
 
 
+def test_numbers_of_symbolic_sizes_are_values_and_results() -> None:
+    def scaled(x: Any) -> Any:
+        return x * x.shape[0] ** 0.5 + x.shape[0] ** -2, x.shape[0] / 3
+
+    g = rlx.from_torch(Function(scaled), torch.ones(4, 2), dynamic_shapes=ANY)
+    y, third = rlx.interpret(g, {"args_0": np.ones((9, 2), np.float32)})
+    np.testing.assert_allclose(y, np.full((9, 2), 3 + 1 / 81), rtol=1e-6)
+    assert third == 3
+
+
 def test_what_is_only_asserted_of_elements_is_no_part_of_a_graph() -> None:
     def checked(x: Any, sizes: Any) -> Any:
         torch._check((sizes.sum() == x.shape[0]).item())
@@ -261,6 +271,8 @@ def test_dropout_takes_a_key() -> None:
     np.testing.assert_allclose(mean, expected, atol=0.3)
 
 
+ANY = {"args": ({0: torch.export.Dim.DYNAMIC},)}
+
 REFUSED: list[tuple[type[RlxError], str, Any]] = [
     (GraphError, "takes a torch.nn.Module or an ExportedProgram, found 3", lambda: rlx.from_torch(3)),
     (GraphError, "has its arguments and dynamic shapes already", lambda: rlx.from_torch(
@@ -280,6 +292,16 @@ REFUSED: list[tuple[type[RlxError], str, Any]] = [
         Function(lambda x: x.view(torch.int32).as_strided((2, 2), (3, 1))), torch.ones(4, 6))),
     (UnsupportedError, "draws random numbers.*eval", lambda: rlx.from_torch(
         torch.nn.Dropout(), torch.ones(2))),
+    (UnsupportedError, "generator=.*is not taken into account", lambda: rlx.from_torch(
+        Function(lambda x: x + torch.rand(2, generator=torch.Generator())), torch.ones(2), key="k")),
+    (UnsupportedError, "reads a number from a tensor.*leave out .item", lambda: rlx.from_torch(
+        Function(lambda x: x * x.sum().item()), torch.ones(2))),
+    (UnsupportedError, "no integer from symbolic dims, by a function", lambda: rlx.from_torch(
+        Function(lambda x: x * (x.shape[0] / 2 % 1.5)), torch.ones(4), dynamic_shapes=ANY)),
+    (ModelError, r"computed of symbolic sizes for .*size\(\)\[0\].* == 0.25; export", lambda: rlx.from_torch(
+        Function(lambda x: F.layer_norm(x, (2,), eps=1 / x.shape[0])), torch.ones(4, 2), dynamic_shapes=ANY)),
+    (ModelError, "torch.export refuses the module: RuntimeError: .*as_strided", lambda: rlx.from_torch(
+        Function(lambda x: ((y := x * 2)[1:].as_strided((2,), (1,)).add_(1), y)[1]), torch.ones(4))),
 ]  # fmt: skip
 
 

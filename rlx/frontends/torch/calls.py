@@ -33,11 +33,14 @@ def name_of(target: Any) -> str:
 
 
 def row_of(target: Any) -> Row | None:
-    """The row of an op: that of its overload, else that of all its overloads."""
+    """The row of an op of torch's: that of its overload, else that of all its overloads. Functions
+    of Python that compute with sizes have the names of some, and no row."""
+    schema = getattr(target, "_schema", None)
+    if schema is None:
+        return None
     name = name_of(target)
     found = ROWS.get(name)
-    schema = getattr(target, "_schema", None)
-    if found is None and schema is not None and schema.overload_name:
+    if found is None and schema.overload_name:
         found = ROWS.get(name.removesuffix(f".{schema.overload_name}"))
     return found
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -27,6 +28,9 @@ WHOLE = frozenset({
     "log10", "nextafter", "sinc", "trace",
 })  # fmt: skip
 """Ops that have rows of their own, though torch would write them out."""
+
+_FIXED = re.compile(r"([^/]/[^/]|sym_float).* == -?[\d.e-]+$")
+"""A guard that holds what is computed of sizes in floats to one number."""
 
 
 def _decompositions() -> Any:
@@ -65,10 +69,14 @@ def _exported(
                 module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes
             )
     except Exception as e:  # torch's own, of many kinds
-        first = str(e).strip().splitlines()
-        raise ModelError(
-            f"torch.export refuses the module: {type(e).__name__}: {first[0] if first else ''}"
-        ) from e
+        raise _refused(e) from e
+
+
+def _refused(e: Exception) -> ModelError:
+    first = str(e).strip().splitlines()
+    return ModelError(
+        f"torch.export refuses the module: {type(e).__name__}: {first[0] if first else ''}"
+    )
 
 
 def _apart(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, Any]:
@@ -86,8 +94,19 @@ def _apart(module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple
 
 
 def _core_program(program: Any) -> Any:
-    """The program in core ATen ops."""
-    return program.run_decompositions(_decompositions())
+    """The program in core ATen ops; ModelError where torch cannot write it so, or has taken a
+    number that follows from symbolic sizes for a constant, for which it leaves a guard."""
+    try:
+        found = program.run_decompositions(_decompositions())
+    except Exception as e:  # torch's own, of many kinds
+        raise _refused(e) from e
+    fixed = [g for g in getattr(found, "_guards_code", None) or () if _FIXED.search(g)]
+    if fixed:
+        raise ModelError(
+            "torch.export takes a number that is computed of symbolic sizes for that of the example"
+            f" arguments: {fixed[0]}; export the module with these dims fixed"
+        )
+    return found
 
 
 def _dim_names(

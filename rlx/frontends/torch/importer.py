@@ -153,7 +153,8 @@ def check_graph(graph: Graph, program: Any) -> None:
         results = torch.utils._pytree.tree_leaves(program.module()(*args, **kwargs))
     names = output_names(program, len(results))
     expected = {
-        name: array_of(torch.as_tensor(t)) for name, t in zip(names, results, strict=True)
+        name: array_of(t) if isinstance(t, torch.Tensor) else np.asarray(t)
+        for name, t in zip(names, results, strict=True)
         if name in graph.output_names
     }  # fmt: skip
     leaves = torch.utils._pytree.tree_leaves((args, kwargs))

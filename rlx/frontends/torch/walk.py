@@ -167,7 +167,7 @@ class Walk:
         val = node.meta.get("val")
         if isinstance(val, torch.SymBool | bool):
             return None  # what torch has decided, or asserts; a size that asks it says so itself
-        if isinstance(val, torch.SymInt) and name == ELEMENT:
+        if isinstance(val, torch.SymInt | torch.SymFloat) and name == ELEMENT:
             return self._element(args[0], val)
         if isinstance(val, torch.SymInt | int | float):
             return val if isinstance(val, float) else self._sizes.dim(val)
@@ -183,6 +183,11 @@ class Walk:
 
     def _element(self, x: Value, said: Any) -> Dim:
         """The number in a tensor where no input decides it, which torch does not know."""
+        if isinstance(said, torch.SymFloat):
+            raise UnsupportedError(
+                "it reads a number from a tensor, which depends on the tensor's elements; leave out"
+                " .item(), a tensor of one element can stand for the number"
+            )
         ops = topological([x])
         read = [x, *(v for op in ops for v in op.present)]
         if all(v.op is not None and v.type.is_static for v in read):
