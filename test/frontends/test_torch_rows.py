@@ -266,6 +266,8 @@ DRAWN: list[tuple[str, str, tuple[Any, ...], Any]] = [
     ("randint_like.low_dtype", "u8", (x_of("u8"), 2, 200), scipy.stats.randint(2, 200)),
     ("random", "u8", (x_of("u8"),), scipy.stats.randint(0, 256)),
     ("random", "i8", (x_of("i8"),), scipy.stats.randint(0, 128)),
+    ("random", "bf16", (x_of("bf16"),), scipy.stats.randint(0, 257)),
+    ("random", "bool", (x_of("bool"),), scipy.stats.randint(0, 2)),
     ("random.to", "i64", (x_of("i64"), 4), scipy.stats.randint(0, 4)),
     ("random.from", "i64", (x_of("i64"), 2, 4), scipy.stats.randint(2, 4)),
 ]

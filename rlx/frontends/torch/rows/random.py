@@ -150,8 +150,9 @@ def integers_of_type(n: Node, x: Value) -> Value:
 
 def _end_of(n: Node) -> int:
     """One more than the largest integer up to which the type holds all."""
-    mantissa = {"f64": 53, "f32": 24, "f16": 11, "bf16": 8, "bool": 1}
-    return 1 << mantissa.get(n.dtype.name, n.dtype.bits - (n.dtype.kind == "int"))
+    if n.dtype.is_float:
+        return (1 << {"f64": 53, "f32": 24, "f16": 11, "bf16": 8}[n.dtype.name]) + 1
+    return 2 if n.dtype is bool_ else 1 << n.dtype.bits - (n.dtype.kind == "int")
 
 
 def permutation(n: Node, count: Dim) -> Value:
