@@ -182,7 +182,7 @@ def _imported(
             exported = way()
             program, _ = program_of(exported, (), {}, None)
             result["stage"] = "import"
-            return program, import_program(program, {})
+            return program, import_program(program, {})[0]
         except Exception as e:
             refusals.append((result["stage"], e))
     result["stage"], reason = refusals[0]
