@@ -346,6 +346,20 @@ def test_an_affine_grid_of_one_image_and_along_axes_of_one_element(
     by_reference(text, 20, t=theta.astype(np.float32))
 
 
+def test_an_affine_grid_has_a_map_for_each_image() -> None:
+    text = """g (float[2, 2, 3] t) => (float y) <int64[4] s = {3, 1, 2, 2}>
+        { y = AffineGrid (t, s) }"""
+    with pytest.raises(rlx.RlxError, match=r"theta must be \[3, 2, 3\], found 2x2x3xf32"):
+        rlx.from_onnx(model(text, 20))
+
+
+def test_scales_of_blocks_have_the_rank_of_the_tensor() -> None:
+    text = """g (int8[2, 4] x) => (float[2, 4] y) <float[2] s = {0.5, 2.0}>
+        { y = DequantizeLinear <axis = 1, block_size = 2> (x, s) }"""
+    with pytest.raises(rlx.RlxError, match="2xf32 has no scale for each block of 2 of 2x4xi8"):
+        rlx.from_onnx(model(text, 21))
+
+
 def test_blocks_of_a_vector_have_scales() -> None:
     x = np.int8([1, 2, -3, 4])
     text = """g (int8[4] x) => (float[4] y) <float[2] s = {{0.5, 2.0}}>

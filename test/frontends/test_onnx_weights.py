@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import random
 import tracemalloc
 from io import BytesIO
 from pathlib import Path
+from threading import Thread
 
 import numpy as np
 import onnx
@@ -64,6 +66,16 @@ def test_weights_of_every_kind_are_those_that_onnx_reads() -> None:
     for w, y in zip(weights, found, strict=True):
         np.testing.assert_array_equal(y, numpy_helper.to_array(w))
     assert set(without_weights(BytesIO(data))[1]) == {1, 2, 3, 4, 6}
+
+
+def test_a_model_comes_through_a_pipe(tmp_path: Path) -> None:
+    data = model(made("w", (LEAST_BYTES,))).SerializeToString()
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    writer = Thread(target=pipe.write_bytes, args=(data,))
+    writer.start()
+    assert len(rlx.from_onnx(pipe).param_values) == 1
+    writer.join()
 
 
 def test_what_is_written_in_another_way_is_left_alone() -> None:

@@ -51,6 +51,8 @@ def read(given: str | PathLike[str] | bytes | Any) -> Source:
 
 
 def _parsed(file: BufferedIOBase, name: str, folder: Path | None) -> Source:
+    if not file.seekable():  # a pipe
+        file = BytesIO(file.read())
     data, weights = without_weights(file)
     model = ModelProto()
     try:

@@ -303,10 +303,11 @@ def affine_grid(n: Node) -> Value:
     """The places that an affine map sends those of an image to; an axis of one element has its
     place at -1 with ``align_corners``. ONNX's function for it has nan there, and takes no batch
     of one."""
-    theta, sizes, align = n[0], n.dims(1)[2:], bool(n.attr("align_corners", 0))
-    rank = len(sizes)
-    if theta.shape[1:] != (rank, rank + 1):
-        raise ShapeError(f"theta must be [N, {rank}, {rank + 1}], found {theta.type}")
+    theta, (count, _, *sizes) = n[0], n.dims(1)
+    align, rank = bool(n.attr("align_corners", 0)), len(sizes)
+    counts = {d for d in (count, theta.shape[0]) if isinstance(d, int)}
+    if theta.shape[1:] != (rank, rank + 1) or len(counts) > 1:
+        raise ShapeError(f"theta must be [{count}, {rank}, {rank + 1}], found {theta.type}")
     columns = [constant(1, theta.dtype).expand(sizes)]
     for axis, size in enumerate(sizes):
         o, d = Iota((size,), 0, i64).out * 2, as_value(size)

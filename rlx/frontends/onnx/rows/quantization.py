@@ -29,8 +29,9 @@ def _spread(n: Node, v: Value, x: Value) -> Value:
     axis = axis_of(axis, x.rank, "axis")
     if v.rank == 1 and not block:
         return v.reshape([*v.shape, *[1] * (x.rank - axis - 1)])
-    size, count = x.type.static_shape[axis], v.type.static_shape[axis]
-    if v.rank != x.rank or block * count < size or block * (count - 1) >= size:
+    size = x.type.static_shape[axis]
+    count = v.type.static_shape[axis] if v.rank == x.rank else 0
+    if not block * (count - 1) < size <= block * count:
         raise ShapeError(f"{v.type} has no scale for each block of {block} of {x.type}")
     return spread(v, axis, block, size)
 
