@@ -169,6 +169,8 @@ def _find_sizes(config: Mapping[str, Any], found: dict[str, Any]) -> None:
         found["inner"] = config["intermediate_size_mlp"]
     if "multi_query" in config and not config.get("new_decoder_architecture"):
         found["kv_heads"] = 1 if config["multi_query"] else found.get("heads")
+    if config.get("model_type") == "falcon_mamba":
+        found.setdefault("part_eps", 1e-6)  # files that do not say it have the norms too
     if "hidden" in found and ("n_inner" in config or "ffn_hidden_size" in config):
         found.setdefault("inner", 4 * found["hidden"])
 

@@ -53,6 +53,8 @@ class Recurrent:
     def of(kind: str, found: Mapping[str, Any], whole: Callable[..., int]) -> Recurrent:
         """From what a configuration has; ``whole(name, default)`` is a positive whole number of it.
         ModelError for sizes that do not fit."""
+        if (activation := found.get("activation", "silu")) != "silu":
+            raise ModelError(f"a block with a state has silu, found the activation {activation!r}")
         kernel = whole("conv")
         if kernel < 2:
             raise ModelError(f"a convolution of {kernel} taps has no state; RLX needs 2 or more")
@@ -62,18 +64,36 @@ class Recurrent:
                 kind, heads, whole("delta_width"), groups, whole("delta_size"), kernel
             )  # fmt: skip
         elif kind == "mamba":
-            inner = whole("ssm_inner", found["hidden"] * int(found.get("expand", 2)))
+            inner = whole("ssm_inner", _times(found["hidden"], found.get("expand", 2)))
             rank = found.get("step_rank", "auto")
             rank = math.ceil(found["hidden"] / 16) if rank == "auto" else whole("step_rank")
             made = Recurrent(
                 kind, inner, 1, 1, whole("state"), kernel, rank, float(found.get("part_eps", 0.0))
             )
         else:
-            least, most = found.get("step_limits") or (0.0, math.inf)
+            least, most = _limits(found.get("step_limits"))
             made = Recurrent(
                 kind, whole("ssm_heads"), whole("ssm_width"), whole("ssm_groups", 1),
-                whole("state"), kernel, 0, 0.0, float(least), float(most),
+                whole("state"), kernel, 0, 0.0, least, most,
             )  # fmt: skip
         if made.heads % made.groups:
             raise ModelError(f"{made.groups} groups do not divide {made.heads} heads of a state")
         return made
+
+
+def _times(hidden: int, expand: Any) -> int:
+    """The channels of a block that has so many times those of the model."""
+    if isinstance(expand, bool) or not isinstance(expand, int | float) or not 0 < expand < 1 << 16:
+        raise ModelError(f"expand is {expand!r}, expected a positive number")
+    return int(hidden * expand)
+
+
+def _limits(given: Any) -> tuple[float, float]:
+    """The least and the most of step sizes."""
+    if given is None:
+        return 0.0, math.inf
+    try:
+        least, most = map(float, given)
+    except (TypeError, ValueError):
+        raise ModelError(f"time_step_limit is {given!r}, expected two numbers") from None
+    return least, most

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from typing import Any, TypeVar
 
 from rlx.errors import ModelError
@@ -11,13 +12,16 @@ __all__ = ["expect", "read_json"]
 
 J = TypeVar("J", dict[str, Any], list[Any])
 
+_NUMBERS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
+"""What JSON has no numbers for: transformers writes ``{"__float__": "Infinity"}``."""
+
 
 def read_json(path: str, kind: type[J], default: J | None = None) -> J:
     """A JSON file with an object (dict) or an array (list) in it; ``default``, if given, stands
     for a file that is not there."""
     try:
         with open(path, encoding="utf-8") as f:
-            found = json.load(f)
+            found = json.load(f, object_hook=_number)
     except FileNotFoundError:
         if default is not None:
             return default
@@ -28,6 +32,11 @@ def read_json(path: str, kind: type[J], default: J | None = None) -> J:
         name = {dict: "object", list: "array"}[kind]
         raise ModelError(f"{path} holds a {type(found).__name__}, expected a JSON {name}")
     return found
+
+
+def _number(found: dict[str, Any]) -> Any:
+    tag = found.get("__float__")
+    return _NUMBERS.get(tag, found) if isinstance(tag, str) and len(found) == 1 else found
 
 
 def expect(path: str, raw: dict[str, Any], key: str, known: tuple[str | None, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ from rlx.llm.config import ModelConfig
 from rlx.llm.decoder import Decoder
 from rlx.llm.engine import StepRows
 from rlx.llm.pages import KvPagePool
-from rlx.llm.weights import from_hf
+from rlx.llm.weights import from_hf, read_model
 from support.tiny_llm import LENGTH, PROMPT, write_model
 
 SHAPES = json.loads((Path(__file__).parent / "fixtures/shapes.json").read_text(encoding="utf-8"))
@@ -164,9 +165,28 @@ def test_refusals(folder: Path, llm: rlx.LLM, models: list[Decoder]) -> None:
     for slot in taken:
         assert slot is not None
         states.free(slot)
-    for change, match in (({"conv_kernel": 1}, "of 1 taps"), ({"n_groups": 3}, "do not divide")):
+    for name, change, match in (
+        ("mamba2", {"conv_kernel": 1}, "of 1 taps"),
+        ("mamba2", {"n_groups": 3}, "do not divide"),
+        ("mamba2", {"time_step_limit": [3]}, r"time_step_limit is \[3\], expected two numbers"),
+        ("mamba", {"expand": "2"}, "expand is '2', expected a positive number"),
+        ("mamba", {"hidden_act": "gelu"}, "has silu, found the activation 'gelu'"),
+    ):
         with pytest.raises(ModelError, match=match):
-            ModelConfig.from_hf({**SHAPES["mamba2"]["config"], **change})
+            ModelConfig.from_hf({**SHAPES[name]["config"], **change})
+
+
+def test_what_configurations_say_in_other_ways(tmp_path: Path) -> None:
+    """Files of transformers: infinity, norms whose epsilon is not there, a factor of 1.5."""
+    limits = {"time_step_limit": [0.0, {"__float__": "Infinity"}]}
+    write_model(tmp_path, {**SHAPES["mamba2"]["config"], **limits}, SHAPES["mamba2"]["shapes"])
+    found = read_model(tmp_path)[0].recurrent
+    assert found is not None and (found.least, found.most) == (0.0, math.inf)
+    config = SHAPES["falcon-mamba"]["config"]
+    without = {k: v for k, v in config.items() if k != "mixer_rms_eps"}
+    assert ModelConfig.from_hf(without) == ModelConfig.from_hf(config)
+    wider = ModelConfig.from_hf({**SHAPES["mamba"]["config"], "expand": 1.5}).recurrent
+    assert wider is not None and wider.inner == 48
 
 
 def test_a_batch_has_a_known_size() -> None:
