@@ -28,7 +28,7 @@ from rlx.llm.arguments import (
     several,
 )
 from rlx.llm.batching.batch import Batch
-from rlx.llm.calls import Tools
+from rlx.llm.calls import Tools, with_arguments
 from rlx.llm.decoder import Decoder
 from rlx.llm.embedding import POOLINGS, embedded, pooling_of
 from rlx.llm.engine import StepRows
@@ -213,7 +213,7 @@ class LLM:
             found = self.tokenizer.encode(prompt)
         elif isinstance(prompt, Sequence | np.ndarray) and len(prompt):
             if isinstance(prompt[0], Mapping):
-                return self.tokenizer.prompt(list(prompt), **template)  # pyright: ignore
+                return self._conversation(list(prompt), **template)  # pyright: ignore
             found = checked_ids(prompt, self.vocab)
         elif not isinstance(prompt, Sequence | np.ndarray):
             raise DTypeError(
@@ -223,6 +223,11 @@ class LLM:
         if not len(found):
             raise ShapeError("a prompt has one token or more, found none")
         return found
+
+    def _conversation(self, messages: list[Mapping[str, Any]], **template: Any) -> list[int]:
+        tools = bool(template.get("tools"))
+        said = with_arguments(messages, lambda: self.tokenizer.template(tools=tools))
+        return self.tokenizer.prompt(said, **template)
 
     def answer(
         self,
@@ -257,9 +262,9 @@ class LLM:
         """
         offered = Tools.of(lambda: self.tokenizer, tools, tool_choice, parallel_tool_calls)
         if offered is not None:
-            if isinstance(prompt, str) or not isinstance(prompt[0], Mapping):
+            if isinstance(prompt, str) or (len(prompt) and not isinstance(prompt[0], Mapping)):
                 raise GraphError("tools are for conversations: the prompt is a list of messages")
-            template = {**(template or {}), "tools": offered.definitions}
+            template = {**(template or {}), "tools": [*offered.definitions]}
         ids = self.ids(prompt, **(template or {}))
         params = sampling_of(sampling, self.vocab)
         most = longest_answer(len(ids), self.context, max_new_tokens)

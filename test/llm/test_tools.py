@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from contextlib import suppress
 from itertools import pairwise
 from typing import Any
 
@@ -20,7 +21,7 @@ pytest.importorskip("llguidance", reason="calls that must be made need the packa
 import openai
 
 import rlx
-from rlx.errors import GraphError, ModelError
+from rlx.errors import GraphError, ModelError, ShapeError
 from rlx.llm.calls import CallReader, spelling_of
 from rlx.llm.calls.spelling import SPELLINGS, Function
 from rlx.llm.text import ChatTemplate
@@ -165,12 +166,31 @@ def test_in_python(served: Served) -> None:
     assert found.text == "" and [c.name for c in found.calls] == ["go"]
     cut = llm.chat(ASK, tools=TOOLS, tool_choice="go", max_new_tokens=30)
     assert cut.calls == () and cut.text is not None and cut.text.startswith("<tool_call>")
-    with pytest.raises(GraphError, match="tools are for conversations"):
-        llm.generate("Hello", tools=TOOLS)
+    for prompt in ("Hello", [1, 2]):
+        with pytest.raises(GraphError, match="tools are for conversations"):
+            llm.answer(prompt, tools=TOOLS)
+    with pytest.raises(ShapeError, match="a prompt has one token or more"):
+        llm.chat([], tools=TOOLS)
     with pytest.raises(GraphError, match="tools are a list, found int"):
         llm.chat(ASK, tools=3)
     with pytest.raises(GraphError, match="gives text alone"):
         llm.stream(ASK, tools=TOOLS)
+
+
+def test_calls_go_back_in_python(served: Served) -> None:
+    """Arguments as text, as ``Completion.calls`` has them, and as an object are one prompt."""
+    llm, own = served.llm, {"steps": 1}
+    said = [
+        llm.ids([*ASK, {"role": "assistant", "tool_calls": [{"function": {"name": "go",
+                                                                          "arguments": a}}]}])
+        for a in (own, json.dumps(own))
+    ]  # fmt: skip
+    assert said[0] == said[1]
+    for odd in ([{"name": "go", "arguments": {}}], None):  # which templates may know
+        with suppress(GraphError):
+            llm.ids([*ASK, {"role": "assistant", "tool_calls": odd}])
+    with pytest.raises(GraphError, match="message 1 "):
+        llm.ids([*ASK, 3])
 
 
 NAMED = {"type": "function", "function": {}}
@@ -219,6 +239,8 @@ def test_templates_that_take_arguments_as_text() -> None:
         ("{{ messages[1].tool_calls[0].function.arguments.x }}", False),
         ("{{ 'x' + messages[1].tool_calls[0].function.arguments }}", True),
         ("{{ messages[0].a.b }}", False),
+        ("{{ messages[1].tool_calls[0].function.arguments }}", True),
+        ("{{ messages[1].tool_calls[0].function.arguments | tojson }}", False),
     ):
         assert ChatTemplate(source).arguments_are_text == wanted
 
@@ -251,6 +273,9 @@ WRITTEN = {
     "deepseek": _deepseek("<|tool_calls_begin|><|tool_call_begin|>function<|tool_sep|>f\n```json\n")
     + '{"a": "x\\ny", "n": 3}\n```'
     + _deepseek("<|tool_call_end|><|tool_calls_end|>"),
+    "deepseek-3.1": _deepseek("<|tool_calls_begin|><|tool_call_begin|>f<|tool_sep|>")
+    + '{"a": "x\\ny", "n": 3}'
+    + _deepseek("<|tool_call_end|><|tool_calls_end|>"),
     "llama": '{"name": "f", "parameters": {"a": "x\\ny", "n": 3}}',
 }  # fmt: skip
 MORE = {
@@ -272,6 +297,7 @@ NONE = {
         '<tool_call>{"name": "f", "arguments": {"a": NaN}}</tool_call>', "  \n",
         '<tool_call>{"name": "f", "arguments": {"a": }}</tool_call>',
         f'<tool_call>{{"name": "f", "arguments": {"[" * 9999}', '<tool_call>{3: 4}</tool_call>',
+        f'<tool_call>{{"name": "f", "arguments": {{"n": {"1" * 5000}}}}}</tool_call>',
     ],
     "llama": [
         '{"name": "x", "parameters": {}}', '{"city": "Köln"}', "Hi {", " ", "<|python_tag|>x",
@@ -307,6 +333,32 @@ def test_ways_to_write_calls(way: str, cuts: list[int]) -> None:
         assert (other, "gh" in dict(calls)) == ("", True)
     for text in NONE.get(way, ()):
         assert read(way, text, cuts) == (text, []), "what is no call is text"
+
+
+KINDS = Function("f", {"properties": {
+    "maybe": {"anyOf": [{"type": "string"}, {"type": "null"}]}, "either": {"type": ["string",
+    "integer"]}, "number": {"type": "number"}, "text": {"type": "string"}, "any": {},
+    "odd": {"type": 3, "enum": 4, "anyOf": 5},
+}})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("key", "text", "value"),
+    [
+        ("maybe", "42", '"42"'), ("maybe", "null", "null"), ("maybe", "true", '"true"'),
+        ("maybe", '"42"', '"42"'), ("either", "42", "42"), ("either", "4.5", '"4.5"'),
+        ("number", "NaN", '"NaN"'), ("number", "1e400", "1e400"), ("number", "3 4", '"3 4"'),
+        ("text", "007", '"007"'), ("any", " [1, 2] ", "[1, 2]"), ("any", "[1,", '"[1,"'),
+        ("odd", "1", "1"), ("any", r'"\ud800"', r'"\ud800"'),
+    ],
+)  # fmt: skip
+def test_values_that_are_no_json_as_they_are_written(key: str, text: str, value: str) -> None:
+    """What schemas let be text is that where it is of no other kind; all is JSON, and UTF-8."""
+    reader = CallReader(next(s for s in SPELLINGS if s.name == "glm"), {"f": KINDS})
+    said = f"<tool_call>f\n<arg_key>{key}</arg_key>\n<arg_value>{text}</arg_value>\n</tool_call>"
+    assert reader.add(said) + reader.end() == ""
+    assert [c.arguments for c in reader.calls] == [f'{{"{key}": {value}}}']
+    assert reader.calls[0].arguments.encode()
 
 
 @pytest.mark.parametrize("way", [s.name for s in SPELLINGS])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from rlx.llm.text import ChatTemplate
 
 __all__ = ["calls_fit", "with_arguments"]
 
@@ -19,6 +22,11 @@ def calls_fit(calls: Any) -> bool:
     return all(_fits(call.get("function") if isinstance(call, Mapping) else None) for call in calls)
 
 
+def _has_calls(message: Any) -> bool:
+    calls = message.get("tool_calls") if isinstance(message, Mapping) else None
+    return bool(calls) and calls_fit(calls)
+
+
 def _fits(function: Any) -> bool:
     return (
         isinstance(function, Mapping)
@@ -27,12 +35,19 @@ def _fits(function: Any) -> bool:
     )
 
 
-def with_arguments(message: Mapping[str, Any], *, as_text: bool) -> dict[str, Any]:
-    """A message whose calls have their arguments as text, or else as an object."""
-    calls = message.get("tool_calls")
-    if calls is None:
-        return {**message}
-    return {**message, "tool_calls": [_written(call, as_text=as_text) for call in calls]}
+def with_arguments(
+    messages: Sequence[Mapping[str, Any]], template: Callable[[], ChatTemplate]
+) -> list[Mapping[str, Any]]:
+    """Messages whose calls have their arguments as the template wants them: as an object or as
+    text, whatever they are. Calls of another form are left to the template."""
+    called = [_has_calls(m) for m in messages]
+    if not any(called):
+        return [*messages]
+    as_text = template().arguments_are_text
+    return [
+        {**m, "tool_calls": [_written(c, as_text=as_text) for c in m["tool_calls"]]} if has else m
+        for m, has in zip(messages, called, strict=True)
+    ]
 
 
 def _written(call: Mapping[str, Any], *, as_text: bool) -> dict[str, Any]:

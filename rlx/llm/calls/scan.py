@@ -88,6 +88,8 @@ class Scan:
             if e.msg.startswith("Unterminated") or len(self.text) - e.pos <= LONGEST:
                 raise MoreError(e.msg) from None
             raise WrongError(e.msg) from None
+        except ValueError as e:  # Python reads no number of thousands of digits
+            raise WrongError(str(e)) from None
         written, self.at = self.text[self.at : end], end
         return value, written
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 import string
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from rlx.base.frozen import field, frozen
@@ -164,7 +164,7 @@ class Tagged(Spelling):
         name = _known(scan.name(), tools)
         scan.words(self.middle)
         schema = tools[name].schema
-        found: dict[str, Any] = {}
+        found: dict[str, str] = {}
         while not scan.starts(self.end.split()[0]):
             scan.words(self.key)
             key = scan.until(self.value.split()[0]).strip()
@@ -172,13 +172,14 @@ class Tagged(Spelling):
             text = scan.until(self.done.strip())
             if self.done.startswith("\n"):  # as many as are written around values
                 text = text.removeprefix("\n").removesuffix("\n")
-            found[key] = _valued(text, _member(schema, key))
-        return name, json.dumps(found, ensure_ascii=False)
+            found[key] = _written(text, _member(schema, key))
+        return name, f"{{{', '.join(f'{quoted(k)}: {v}' for k, v in found.items())}}}"
 
     def rule(self, name: str, tool: Function, spell: Spell) -> str:
         """The rule of a call."""
-        needed, parts, rules = tool.schema.get("required") or (), list[str](), ""
-        for n, key in enumerate(tool.schema.get("properties") or ()):
+        needed, parts, rules = _several(tool.schema, "required"), list[str](), ""
+        members = tool.schema.get("properties")
+        for n, key in enumerate(members if isinstance(members, Mapping) else ()):
             part, schema = f"{name}_{n}", _member(tool.schema, key)
             parts.append(part if key in needed else f"{part}?")
             rules += f"{part}: {spell(self.key)} {quoted(key)} {spell(self.value)} {part}_value\n"
@@ -221,18 +222,44 @@ def _member(schema: Mapping[str, Any], key: str) -> dict[str, Any]:
 def _is_text(schema: Mapping[str, Any]) -> bool:
     """Whether an argument is written as it is, and not as JSON."""
     return schema.get("type") == "string" or all(
-        isinstance(v, str) for v in schema.get("enum") or (0,)
+        isinstance(v, str) for v in _several(schema, "enum") or (0,)
     )
 
 
-def _valued(text: str, schema: Mapping[str, Any]) -> Any:
-    """The value of an argument that is written so."""
-    if _is_text(schema):
-        return text
+def _several(schema: Mapping[str, Any], key: str) -> Sequence[Any]:
+    """What a schema lists under a key; nothing where that is no list."""
+    found = schema.get(key)
+    return found if isinstance(found, list | tuple) else ()
+
+
+def _written(text: str, schema: Mapping[str, Any]) -> str:
+    """An argument that is written so, in JSON: as it is where it is JSON of a kind that it may
+    have, else as a string."""
+    scan = Scan(text)
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return text
+        value, written = scan.json()
+        scan.space()
+    except (MoreError, WrongError):
+        return quoted(text)
+    kinds = _kinds(schema)
+    other = "string" in kinds and not kinds & _KINDS[type(value)]
+    return quoted(text) if scan.at < len(text) or _is_text(schema) or other else written
+
+
+_KINDS: dict[type, set[str]] = {
+    str: {"string"}, bool: {"boolean"}, int: {"integer", "number"}, float: {"number"},
+    dict: {"object"}, list: {"array"}, type(None): {"null"},
+}  # fmt: skip
+"""What JSON schemas call values."""
+
+
+def _kinds(schema: Any) -> set[str]:
+    """The kinds of values that a schema names."""
+    if not isinstance(schema, Mapping):
+        return set()
+    named = (schema.get("type"), *_several(schema, "type"))
+    others = (*_several(schema, "anyOf"), *_several(schema, "oneOf"))
+    return {k for k in named if isinstance(k, str)}.union(*map(_kinds, others))
 
 
 _WRITTEN = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -297,10 +324,16 @@ SPELLINGS: tuple[Spelling, ...] = (
         keys=("tool_name", "parameters"),
     ),
     AfterName(
-        "deepseek", (_deepseek("tool calls begin"),),
+        "deepseek", (_deepseek("tool calls begin"), "```json"),
         opening=_deepseek("tool calls begin"), closing=_deepseek("tool calls end"),
         begin=f"{_deepseek('tool call begin')}function{_deepseek('tool sep')}",
         middle="\n```json\n", end=f"\n```{_deepseek('tool call end')}",
+    ),
+    AfterName(
+        "deepseek-3.1", (_deepseek("tool calls begin"), _deepseek("tool sep")),
+        opening=_deepseek("tool calls begin"), closing=_deepseek("tool calls end"),
+        begin=_deepseek("tool call begin"), middle=_deepseek("tool sep"),
+        end=_deepseek("tool call end"), between="",
     ),
     InJson(
         "llama", ('"parameters": ', "ipython"), between=None, keys=("name", "parameters"),

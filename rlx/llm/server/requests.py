@@ -7,7 +7,7 @@ from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.llm.answer import Answer
-from rlx.llm.calls import calls_fit, with_arguments
+from rlx.llm.calls import calls_fit
 from rlx.llm.model import LLM
 from rlx.llm.sampling import TOP_LOGPROBS
 from rlx.llm.server.fields import ApiError, Fields
@@ -76,9 +76,6 @@ def chat(llm: LLM, body: Any, model: str) -> Asked:
     if not isinstance(messages, list) or not messages:
         raise ApiError("messages is a list of one message or more", param="messages")
     conversation = [_message(m, n) for n, m in enumerate(messages)]
-    if any("tool_calls" in m for m in conversation):
-        as_text = llm.tokenizer.template(tools=bool(options["tools"])).arguments_are_text
-        conversation = [with_arguments(m, as_text=as_text) for m in conversation]
     return _asked(llm, f, model, [conversation], options, logprobs)
 
 

@@ -77,14 +77,16 @@ class ChatTemplate:
     def arguments_are_text(self) -> bool:
         """Whether calls in a conversation must have their arguments as text of JSON. Most templates
         want an object."""
-        return not self._renders(_called({"x": 1})) and self._renders(_called('{"x": 1}'))
+        own = self._shown({"x": 1})
+        refused = own is None or "{'x': 1}" in own  # as Python writes it, which is no JSON
+        return refused and self._shown('{"x": 1}') is not None
 
-    def _renders(self, messages: Sequence[Mapping[str, Any]]) -> bool:
+    def _shown(self, arguments: Any) -> str | None:
+        """A conversation with a call; None if it is refused."""
         try:
-            self.render(messages)
+            return self.render(_called(arguments))
         except GraphError:
-            return False
-        return True
+            return None
 
     def spans(
         self, messages: Sequence[Mapping[str, Any]], **options: Any
