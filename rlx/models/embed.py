@@ -22,7 +22,7 @@ from rlx.models.encoders import (
 )
 from rlx.models.progress import Progress
 from rlx.models.runs import Runs
-from rlx.models.tokens import checked_texts, limits_of, load_tokenizer
+from rlx.models.tokens import checked_texts, encoded, limits_of, load_tokenizer
 from rlx.types import DTYPES
 
 if TYPE_CHECKING:
@@ -173,4 +173,4 @@ class Embed:
             self._tokenizer = load_tokenizer(self._tokenizer_file, self.max_tokens)
         if self._lower_case:
             texts = [t.lower() for t in texts]
-        return [e.ids for e in self._tokenizer.encode_batch_fast(texts)]
+        return [e.ids for e in encoded(self._tokenizer, texts)]

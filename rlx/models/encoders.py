@@ -13,8 +13,8 @@ from rlx.errors import ModelError
 from rlx.ir.arrays import fixed
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
-from rlx.models.bert import BertConfig, bert_score, bert_states
-from rlx.models.files import read_json
+from rlx.models.bert import FAMILIES, BertConfig, bert_score, bert_states
+from rlx.models.files import expect, read_json
 from rlx.models.layers import pooled
 from rlx.models.modernbert import FAMILY, ModernBertConfig, modernbert_score, modernbert_states
 from rlx.models.safetensors import SafeTensors
@@ -56,6 +56,7 @@ def config_of(path: str | Path) -> EncoderConfig:
     """The configuration of the model in a folder. ModelError if there is no builder for it."""
     path = os.fspath(path)
     raw = read_json(os.path.join(path, "config.json"), dict)
+    expect(path, raw, "model_type", (*FAMILIES, FAMILY))
     made = ModernBertConfig if raw.get("model_type") == FAMILY else BertConfig
     return made.from_dir(path)
 

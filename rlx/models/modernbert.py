@@ -25,6 +25,9 @@ __all__ = ["FAMILY", "ModernBertConfig", "modernbert_score", "modernbert_states"
 
 FAMILY = "modernbert"
 GLOBAL, LOCAL = "full_attention", "sliding_attention"
+_DEFAULTS = {
+    "hidden_activation": "gelu", "classifier_activation": "gelu", "classifier_pooling": "cls",
+}  # fmt: skip
 
 
 @frozen
@@ -61,13 +64,14 @@ class ModernBertConfig:
         file = os.path.join(path, "config.json")
         raw = read_json(file, dict)
         expect(path, raw, "model_type", (FAMILY,))
-        raw = {"hidden_activation": "gelu", "classifier_activation": "gelu", **raw}
+        raw = {**_DEFAULTS, **raw}
         expect(path, raw, "hidden_activation", tuple(ACTIVATIONS))
         expect(path, raw, "classifier_activation", tuple(ACTIVATIONS))
+        expect(path, raw, "classifier_pooling", ("cls", "mean"))
         try:
             kinds = _kinds(raw)
             thetas = {kind: _theta(file, raw, kind) for kind in (GLOBAL, LOCAL)}
-            near = int(raw.get("local_attention", 128)) // 2
+            near = _least(raw, "local_attention", 0, 128) // 2
             config = ModernBertConfig(
                 vocab=int(raw["vocab_size"]),
                 hidden=int(raw["hidden_size"]),
@@ -77,12 +81,12 @@ class ModernBertConfig:
                 windows=tuple(None if kind == GLOBAL else near for kind in kinds),
                 thetas=tuple(thetas[kind] for kind in kinds),
                 activation=ACTIVATIONS[raw["hidden_activation"]],
-                eps=float(raw.get("norm_eps", 1e-5)),
+                eps=_epsilon(raw),
                 norm_bias=bool(raw.get("norm_bias", False)),
                 attention_bias=bool(raw.get("attention_bias", False)),
                 mlp_bias=bool(raw.get("mlp_bias", False)),
                 pooling=pooling_of_folder(path, ("mean", "cls")) or "mean",
-                head_pooling=str(raw.get("classifier_pooling", "cls")),
+                head_pooling=raw["classifier_pooling"],
                 head_activation=ACTIVATIONS[raw["classifier_activation"]],
                 head_bias=bool(raw.get("classifier_bias", False)),
             )
@@ -99,12 +103,28 @@ class ModernBertConfig:
         return config
 
 
+def _least(raw: dict[str, Any], name: str, least: int, default: int) -> int:
+    """A whole number that is not too small."""
+    found = int(raw.get(name, default))
+    if found < least:
+        raise ValueError(f"{name} is {found}, expected {least} or more")
+    return found
+
+
+def _epsilon(raw: dict[str, Any]) -> float:
+    found = float(raw.get("norm_eps", 1e-5))
+    if not 0 <= found < np.inf:
+        raise ValueError(f"norm_eps is {found}, expected a number from 0 on")
+    return found
+
+
 def _kinds(raw: dict[str, Any]) -> list[str]:
     """The kind of attention of each layer."""
     listed = raw.get("layer_types")
     if listed is None:
-        every = int(raw.get("global_attn_every_n_layers", 3))
-        return [LOCAL if n % every else GLOBAL for n in range(int(raw["num_hidden_layers"]))]
+        every = _least(raw, "global_attn_every_n_layers", 1, 3)
+        layers = _least(raw, "num_hidden_layers", 0, raw["num_hidden_layers"])
+        return [LOCAL if n % every else GLOBAL for n in range(layers)]
     if not isinstance(listed, list) or not {*map(str, listed)} <= {GLOBAL, LOCAL}:
         raise ValueError(f"layer_types is {listed!r}")
     if len(listed) != raw["num_hidden_layers"]:
@@ -114,7 +134,12 @@ def _kinds(raw: dict[str, Any]) -> list[str]:
 
 def _theta(file: str, raw: dict[str, Any], kind: str) -> float:
     """The base of the rotary embedding of a kind of layers."""
-    named = (raw.get("rope_parameters") or {}).get(kind) or {}
+    every = raw.get("rope_parameters") or {}
+    named = (every.get(kind) or {}) if isinstance(every, dict) else every
+    if not isinstance(named, dict):
+        raise ValueError(f"rope_parameters is {every!r}, expected an object for each kind of layer")
+    if kind == LOCAL and not named and raw.get("local_rope_theta", 0) is None:
+        kind = GLOBAL  # older files say so that all layers have one
     scaled = named.get("rope_type", "default")
     if scaled != "default" or raw.get("rope_scaling"):
         raise ModelError(f"{file}: a rotary embedding that is scaled ({scaled}) is not supported")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ModelError
+from rlx.errors import DTypeError, ModelError, ShapeError
 from rlx.ir.builders import located, public
 from rlx.models.encoders import (
     Runner,
@@ -22,7 +22,7 @@ from rlx.models.encoders import (
 from rlx.models.files import read_json
 from rlx.models.progress import Progress
 from rlx.models.runs import Runs
-from rlx.models.tokens import checked_texts, limits_of, load_tokenizer
+from rlx.models.tokens import checked_texts, encoded, limits_of, load_tokenizer
 from rlx.types import DTYPES
 
 if TYPE_CHECKING:
@@ -114,6 +114,14 @@ class Rerank:
         Of what a query and a text have beyond ``max_tokens`` tokens together the longer is cut.
         ``batch_size`` and ``progress`` are those of ``Embed.encode``.
         """
+        return self._scores(self._logits(query, texts, batch_size, progress))
+
+    def _scores(self, logits: Array) -> Array:
+        return np.exp(-np.logaddexp(0, -logits)) if self._sigmoid else logits
+
+    def _logits(
+        self, query: str, texts: Sequence[str], batch_size: int, progress: bool | None
+    ) -> Array:
         if not isinstance(query, str):
             raise DTypeError(f"a query is a str, found {type(query).__name__}")
         rows = self._tokenize(query, checked_texts(texts, "score"))
@@ -129,15 +137,18 @@ class Rerank:
                 (found,) = self._runner.run(feeds)
                 out[members] = np.asarray(found)[:, 0]
                 bar.advance(len(members))
-        return 1 / (1 + np.exp(-out)) if self._sigmoid else out
+        return out
 
     @located
     def rank(
         self, query: str, texts: Sequence[str], top: int | None = None, batch_size: int = 32
     ) -> list[tuple[int, float]]:
         """The numbers of ``texts`` and their scores, the best first, ``top`` of them."""
-        scores = self.score(query, texts, batch_size)
-        best = np.argsort(-scores, kind="stable")[:top]
+        if top is not None and top < 1:
+            raise ShapeError(f"top must be 1 or more, found {top}; leave it out for all")
+        logits = self._logits(query, texts, batch_size, None)
+        # Scores near 1 are the same number where logits still differ.
+        best, scores = np.argsort(-logits, kind="stable")[:top], self._scores(logits)
         return [(int(n), float(scores[n])) for n in best]
 
     def _tokenize(self, query: str, texts: list[str]) -> list[Any]:
@@ -145,7 +156,7 @@ class Rerank:
             self._tokenizer = load_tokenizer(self._tokenizer_file, self.max_tokens, pairs=True)
         if self._lower_case:
             query, texts = query.lower(), [t.lower() for t in texts]
-        return self._tokenizer.encode_batch_fast([(query, text) for text in texts])
+        return encoded(self._tokenizer, [(query, text) for text in texts])
 
 
 def _sigmoid(path: str) -> bool:

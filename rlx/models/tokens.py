@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rlx.errors import DTypeError, ModelError, ShapeError
 from rlx.models.files import read_json
 
-__all__ = ["checked_texts", "limits_of", "load_tokenizer"]
+__all__ = ["checked_texts", "encoded", "limits_of", "load_tokenizer"]
 
 
 def limits_of(path: str, positions: int) -> tuple[int, bool]:
@@ -37,6 +37,23 @@ def checked_texts(texts: Any, method: str) -> list[str]:
         if not isinstance(t, str):
             raise DTypeError(f"{method} takes str items, found {type(t).__name__} at index {i}")
     return texts
+
+
+def encoded(tokenizer: Any, texts: Sequence[str | tuple[str, str]]) -> list[Any]:
+    """What a tokenizer makes of texts or pairs of them. DTypeError for halves of characters."""
+    try:
+        return tokenizer.encode_batch_fast(texts)
+    except TypeError:  # str, but not UTF-8
+        wrong = next((t for t in texts if not _is_utf8("".join(t))), "")
+        raise DTypeError(f"a text cannot be UTF-8 (a lone surrogate): {wrong!r}") from None
+
+
+def _is_utf8(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def load_tokenizer(path: str, max_tokens: int, *, pairs: bool = False) -> Any:

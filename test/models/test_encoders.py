@@ -13,6 +13,7 @@ import rlx
 from rlx.errors import DTypeError, ModelError, ShapeError
 from rlx.models import Embed, Rerank
 from rlx.models.encoders import config_of, encoder_graph, score_graph
+from rlx.models.modernbert import ModernBertConfig
 from rlx.tools.cli import main
 from support import tiny_bert
 from support.tiny_encoders import CONFIGS, LABELLED, inputs, write_encoder
@@ -113,6 +114,24 @@ def test_wrong_calls(tmp_path: Path) -> None:
         model.score("a", "b")
     with pytest.raises(ShapeError, match="batch_size must be 1 or more"):
         model.score("a", ["b"], batch_size=0)
+    with pytest.raises(ShapeError, match="top must be 1 or more, found -1"):
+        model.rank("a", ["b"], top=-1)
+    with pytest.raises(DTypeError, match=r"cannot be UTF-8 .a lone surrogate.: \('a', 'x.+d800'\)"):
+        model.score("a", ["b", "x\ud800"])
+
+
+def test_ranks_of_scores_that_are_one_number(tmp_path: Path) -> None:
+    pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
+
+    class Runs:
+        def run(self, feeds: Any, /) -> Any:
+            return [np.array([20.0, 40.0, -100.0, 5.0], np.float32).reshape(-1, 1)]
+
+    path = with_tokenizer(folder(tmp_path, "bert-scores"))
+    model = Rerank(Runs(), ["ids", "mask"], path / "tokenizer.json", 32, sigmoid=True)
+    with np.errstate(all="raise", under="ignore"):
+        found = model.rank("a", ["b"] * 4)
+    assert [n for n, _ in found] == [1, 0, 3, 2] and found[0][1] == found[1][1] == 1.0
 
 
 def test_what_is_no_reranker(tmp_path: Path) -> None:
@@ -132,11 +151,23 @@ def test_what_is_no_reranker(tmp_path: Path) -> None:
         ({"layer_types": ["full_attention"]}, "1 layer_types, 4 layers"),
         ({"num_attention_heads": 16}, "a multiple of twice num_attention_heads; found 16 and 16"),
         ({"rope_parameters": {"full_attention": {"rope_type": "yarn"}}}, "is scaled .yarn. is not"),
+        ({"rope_parameters": [1]}, "rope_parameters is .1., expected an object for each kind"),
+        ({"classifier_pooling": "max"}, "classifier_pooling is 'max'; .* takes 'cls', 'mean'"),
+        ({"global_attn_every_n_layers": 0}, "global_attn_every_n_layers is 0, expected 1"),
+        ({"num_hidden_layers": -1}, "num_hidden_layers is -1, expected 0 or more"),
+        ({"local_attention": -9}, "local_attention is -9, expected 0"),
+        ({"norm_eps": -1}, "norm_eps is -1.0, expected a number from 0 on"),
+        ({"model_type": "mpnet"}, "'mpnet'; this encoder takes 'bert', .* 'modernbert'"),
     ],
 )
 def test_modernberts_that_do_not_fit(tmp_path: Path, changed: Any, match: str) -> None:
     with pytest.raises(ModelError, match=match):
         encoder_graph(folder(tmp_path, "modernbert", **changed))
+
+
+def test_older_modernberts_of_one_rotary_embedding(tmp_path: Path) -> None:
+    config = config_of(folder(tmp_path, "modernbert", local_rope_theta=None))
+    assert isinstance(config, ModernBertConfig) and set(config.thetas) == {1000.0}
 
 
 def test_a_configuration_without_sizes(tmp_path: Path) -> None:
