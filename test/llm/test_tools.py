@@ -209,6 +209,14 @@ WRONG: dict[str, tuple[dict[str, Any], str]] = {
         {"tools": [tool("a", {"properties": {"x": {"not": {}}}}, strict=True)]},
         "the grammar cannot be used",
     ),
+    "old calls": (
+        {"messages": [*ASK, {"role": "assistant", "function_call": {"name": "a"}}]},
+        "messages[1] has a function_call, which is not supported; write it as tool_calls",
+    ),
+    "old answers": (
+        {"messages": [*ASK, {"role": "function", "name": "a", "content": "1"}]},
+        "messages[1] has a function_call",
+    ),
     "calls": (
         {"messages": [*ASK, {"role": "assistant", "tool_calls": [{"function": {"name": "a"}}]}]},
         "messages[1].tool_calls are objects with function.name and function.arguments",
@@ -362,6 +370,18 @@ def test_values_that_are_no_json_as_they_are_written(key: str, text: str, value:
 
 
 @pytest.mark.parametrize("way", [s.name for s in SPELLINGS])
+def test_long_arguments_are_read_where_a_unit_may_end(
+    way: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spelling = next(s for s in SPELLINGS if s.name == way)
+    text, times = WRITTEN[way].replace("x", "x" * 300 + "{)" * 50, 1), list[int]()
+    read, unit = CallReader(spelling, FUNCTIONS), type(spelling).unit
+    monkeypatch.setattr(type(spelling), "unit", lambda *a: times.append(1) or unit(*a))
+    assert "".join(map(read.add, text)) == "" and len(read.calls) == 1, "known with its last piece"
+    assert len(times) < 300
+
+
+@pytest.mark.parametrize("way", [s.name for s in SPELLINGS])
 def test_a_call_that_is_cut_off_is_text(way: str) -> None:
     for end in range(1, len(WRITTEN[way])):
         assert read(way, WRITTEN[way][:end], [3, end // 2]) == (WRITTEN[way][:end], [])
@@ -393,3 +413,5 @@ def test_templates_tell_the_way(way: str) -> None:
     assert spelling_of(" ".join(spelling.signs)) is spelling
     with pytest.raises(ModelError, match="does not show how the model writes calls"):
         spelling_of("{{ tools }}")
+    with pytest.raises(ModelError, match="does not show how the model writes calls"):
+        spelling_of("{{ tools }}<tool_calls>\n<tool_call>{{ name }}<tool_sep>\n<arg_key>")

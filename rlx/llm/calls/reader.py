@@ -10,9 +10,9 @@ from rlx.llm.text.stops import overlap
 
 __all__ = ["CallReader"]
 
-SHORT, ENDS = 256, ">]}"
-"""What is kept back is read again with each piece up to so many characters, then where a call may
-end."""
+SHORT = 256
+"""What is kept back is read again with each piece up to so many characters, then where a unit may
+end: long arguments are not read anew at each of their braces."""
 
 
 class CallReader:
@@ -36,7 +36,7 @@ class CallReader:
     def add(self, piece: str) -> str:
         """The text that is known with a piece more, which may be empty."""
         self._held += piece
-        if self._more and len(self._held) > SHORT and not any(c in piece for c in ENDS):
+        if self._more and len(self._held) > SHORT and self._spelling.last not in piece:
             return ""
         return self._known(ended=False)
 

@@ -48,7 +48,7 @@ class Spelling:
     """Calls are a unit: ``opening``, calls with ``between`` between them, ``closing``. A call is
     ``begin``, what says the name and the arguments, ``end``.
 
-    Templates of models that write so have all of ``signs``. Where ``between`` is None an answer has
+    Templates of models that write so have all of ``signs``, and not ``other``. Where ``between`` is None an answer has
     one call. A unit that is ``first`` is one only at the beginning of an answer, and ``before`` may
     stand before it. Space in these texts may be more or less.
     """
@@ -62,12 +62,18 @@ class Spelling:
     closing: str = ""
     first: bool = False
     before: str = ""
+    other: str = ""
 
     @property
     def mark(self) -> str:
         """The word that units begin with."""
         words = f"{self.opening} {self.begin}".split()
         return words[0] if words else ""
+
+    @property
+    def last(self) -> str:
+        """The character that units end with."""
+        return (self.closing or self.end or "}").strip()[-1]
 
     @property
     def parts(self) -> tuple[str, ...]:
@@ -283,6 +289,9 @@ def _deepseek(word: str) -> str:
     return f"<|{word}|>".replace("|", "\uff5c").replace(" ", "\u2581")
 
 
+_WRAPPED = "<tool_calls>"
+"""Around calls of Hunyuan's, which are written in ways of their own."""
+
 SPELLINGS: tuple[Spelling, ...] = (
     Tagged(
         "qwen3-coder", ("<tool_call>", "<function=", "<parameter="),
@@ -292,11 +301,11 @@ SPELLINGS: tuple[Spelling, ...] = (
     Tagged(
         "glm", ("<tool_call>", "<arg_key>"),
         begin="<tool_call>", key="<arg_key>", value="</arg_key>\n<arg_value>",
-        done="</arg_value>\n", end="</tool_call>",
+        done="</arg_value>\n", end="</tool_call>", other=_WRAPPED,
     ),
     InJson(
         "hermes", ("<tool_call>",),
-        begin="<tool_call>\n", end="\n</tool_call>",
+        begin="<tool_call>\n", end="\n</tool_call>", other=_WRAPPED,
     ),
     AfterName(
         "functionary", ("<function=",),
@@ -346,6 +355,8 @@ SPELLINGS: tuple[Spelling, ...] = (
 def spelling_of(template: str) -> Spelling:
     """How a model with a chat template writes calls. ModelError if that is not known."""
     for spelling in SPELLINGS:
+        if spelling.other and spelling.other in template:
+            continue
         if all(sign in template for sign in spelling.signs):
             return spelling
     known = ", ".join(dict.fromkeys(s.name for s in SPELLINGS))

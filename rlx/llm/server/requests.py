@@ -192,6 +192,12 @@ def _message(message: Any, n: int) -> dict[str, Any]:
     where = f"messages[{n}]"
     if not isinstance(message, dict) or not isinstance(message.get("role"), str):
         raise ApiError(f"{where} is an object with a role", param=where)
+    if message.get("function_call") is not None or message["role"] == "function":
+        raise ApiError(
+            f"{where} has a function_call, which is not supported; write it as tool_calls, and the"
+            " answer as a message of the role 'tool'",
+            param=where, code="unsupported",
+        )  # fmt: skip
     if not calls_fit(message.get("tool_calls")):
         raise ApiError(
             f"{where}.tool_calls are objects with function.name and function.arguments, a JSON"
