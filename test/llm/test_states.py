@@ -198,6 +198,9 @@ def test_a_batch_has_a_known_size() -> None:
     assert node is not None
     with pytest.raises(ShapeError, match="a batch of n is not known"):
         node.batch([x, w, own[2], slots, positions], [True, False, False, False, False])
+    none = rlx.Graph("g").input("x", [0, 2, 8])
+    with pytest.raises(ShapeError, match="a batch has one element or more, found none"):
+        node.batch([none, w, own[2], slots, positions], [True, False, False, False, False])
 
 
 def test_donated_states_are_written_in_place() -> None:

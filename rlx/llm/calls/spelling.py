@@ -48,9 +48,9 @@ class Spelling:
     """Calls are a unit: ``opening``, calls with ``between`` between them, ``closing``. A call is
     ``begin``, what says the name and the arguments, ``end``.
 
-    Templates of models that write so have all of ``signs``, and not ``other``. Where ``between`` is None an answer has
-    one call. A unit that is ``first`` is one only at the beginning of an answer, and ``before`` may
-    stand before it. Space in these texts may be more or less.
+    Templates of models that write so have all of ``signs``, and not ``other``. Where ``between`` is
+    None an answer has one call. A unit that is ``first`` is one only at the beginning of an answer,
+    and ``before`` may stand before it. Space in these texts may be more or less.
     """
 
     name: str

@@ -95,6 +95,8 @@ class StateRows(ForInference):
         )
         if not is_known(size):
             raise ShapeError(f"{self.short}: a batch of {size} is not known; bind its size")
+        if not size:
+            raise ShapeError(f"{self.short}: a batch has one element or more, found none")
         found = [
             self.with_operands(
                 [
