@@ -110,8 +110,8 @@ class ModelConfig:
             found["logit_scale"] = found.pop("logit_divisor")
         if family.recurrent == "mamba2":
             # Whose files say how many heads there are by what is a rank elsewhere.
-            found["ssm_heads"] = heads = found.pop("step_rank", 1)
-            found["ssm_width"] = found.get("ssm_inner", 0) // max(1, heads)
+            found["ssm_heads"] = heads = _number(found, "the metadata", "step_rank")
+            found["ssm_width"] = _number(found, "the metadata", "ssm_inner") // heads
         if own.get("ssm.dt_b_c_rms"):
             found["part_eps"] = found.get("eps", 1e-5)
         if family.latent:

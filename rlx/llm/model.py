@@ -264,7 +264,7 @@ class LLM:
         if offered is not None:
             if isinstance(prompt, str) or (len(prompt) and not isinstance(prompt[0], Mapping)):
                 raise GraphError("tools are for conversations: the prompt is a list of messages")
-            template = {**(template or {}), "tools": [*offered.definitions]}
+            template = {**(template or {}), "tools": offered.definitions}
         ids = self.ids(prompt, **(template or {}))
         params = sampling_of(sampling, self.vocab)
         most = longest_answer(len(ids), self.context, max_new_tokens)

@@ -176,6 +176,15 @@ def test_refusals(folder: Path, llm: rlx.LLM, models: list[Decoder]) -> None:
             ModelConfig.from_hf({**SHAPES[name]["config"], **change})
 
 
+@pytest.mark.parametrize("wrong", ["x", 0, None])
+def test_metadata_of_other_kinds(wrong: Any) -> None:
+    said = {"embedding_length": 32, "block_count": 1, "ssm.inner_size": wrong,
+            "ssm.time_step_rank": 4}  # fmt: skip
+    metadata = {"general.architecture": "mamba2", **{f"mamba2.{k}": v for k, v in said.items()}}
+    with pytest.raises(ModelError, match=f"the metadata has {wrong!r} for ssm_inner"):
+        ModelConfig.from_gguf(metadata, 96)
+
+
 def test_what_configurations_say_in_other_ways(tmp_path: Path) -> None:
     """Files of transformers: infinity, norms whose epsilon is not there, a factor of 1.5."""
     limits = {"time_step_limit": [0.0, {"__float__": "Infinity"}]}

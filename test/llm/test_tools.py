@@ -242,6 +242,17 @@ def test_templates_without_tools(served: Served, monkeypatch: pytest.MonkeyPatch
             chat(served)
 
 
+def test_templates_that_take_tools() -> None:
+    for source, wanted in (
+        ("{% if custom_tools is defined %}{% set tools = custom_tools %}{% endif %}"
+         "{% if not tools is defined %}{% set tools = none %}{% endif %}{{ messages }}", True),
+        ("{% set tools = tools or [] %}{{ messages }}", True),
+        ("{% macro m() %}{{ tools }}{% endmacro %}{{ m() }}", True),
+        ("{{ messages[0]['tools'] }}{{ messages[0].tools }}{# tools #} tools", False),
+    ):  # fmt: skip
+        assert ChatTemplate(source).takes_tools == wanted, source
+
+
 def test_templates_that_take_arguments_as_text() -> None:
     for source, wanted in (
         ("{{ messages[1].tool_calls[0].function.arguments.x }}", False),

@@ -66,7 +66,7 @@ class Tools:
         if choice == "none":
             return None
         template = tokenizer().template(tools=True)
-        if "tools" not in template.source:
+        if not template.takes_tools:
             raise ModelError("the model's chat template has no place for tools")
         return Tools(
             tuple(definitions), functions, choice, parallel, tokenizer(),

@@ -81,6 +81,14 @@ class ChatTemplate:
         refused = own is None or "{'x': 1}" in own  # as Python writes it, which is no JSON
         return refused and self._shown('{"x": 1}') is not None
 
+    @cached_property
+    def takes_tools(self) -> bool:
+        """Whether it reads ``tools``; those of a message alone, or in a comment, do not count."""
+        from jinja2 import meta
+
+        self._template()  # which says what is wrong with it
+        return "tools" in meta.find_undeclared_variables(_environment().parse(self.source))
+
     def _shown(self, arguments: Any) -> str | None:
         """A conversation with a call; None if it is refused."""
         try:
