@@ -317,6 +317,7 @@ NONE = {
         '<tool_call>{"name": "f", "arguments": {"a": }}</tool_call>',
         f'<tool_call>{{"name": "f", "arguments": {"[" * 9999}', '<tool_call>{3: 4}</tool_call>',
         f'<tool_call>{{"name": "f", "arguments": {{"n": {"1" * 5000}}}}}</tool_call>',
+        r'<tool_call>{"name": "f", "arguments": "{\"a\": \"\ud800\"}"}</tool_call>',
     ],
     "llama": [
         '{"name": "x", "parameters": {}}', '{"city": "Köln"}', "Hi {", " ", "<|python_tag|>x",

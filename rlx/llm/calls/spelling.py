@@ -210,7 +210,8 @@ def _object(value: Any, written: str) -> str:
         scan = Scan(value)
         try:
             value, written = scan.json()
-        except MoreError:
+            written.encode()  # escapes in a string may be halves of characters
+        except (MoreError, UnicodeEncodeError):
             value = None
     if not isinstance(value, dict):
         raise WrongError("arguments are an object")
