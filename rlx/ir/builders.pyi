@@ -1076,8 +1076,7 @@ class GraphOps:
         """``(q * scales) @ w.T`` in f32, for rows that ``quantize_rows(block=32)`` gives.
 
         Kernels multiply integers within each sub-block of the weight. It is what ``dequant_matmul``
-        becomes by ``precision="q8"``. An element has the same bits in any number of rows. There is no
-        derivative, as rounding has none.
+        becomes by ``precision="q8"``. An element has the same bits in any number of rows.
 
         q: i8 [..., K]
         scales: f32 [..., K / 32]
@@ -5079,8 +5078,7 @@ class ValueOps:
         """``(q * scales) @ w.T`` in f32, for rows that ``quantize_rows(block=32)`` gives.
 
         Kernels multiply integers within each sub-block of the weight. It is what ``dequant_matmul``
-        becomes by ``precision="q8"``. An element has the same bits in any number of rows. There is no
-        derivative, as rounding has none.
+        becomes by ``precision="q8"``. An element has the same bits in any number of rows.
 
         q: i8 [..., K]
         scales: f32 [..., K / 32]

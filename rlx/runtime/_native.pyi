@@ -212,7 +212,8 @@ class DeviceMeetings:
     ) -> None:
         """Connect the ranks by a library with NCCL's interface, called `engine`: memory is that of
         a GPU, whose driver has a stream, and functions that ask whether all is done there and that
-        copy into its memory and out of it, by their addresses. `hint` says what to do without a library."""
+        copy into its memory and out of it, by their addresses. `hint` says what to do without a
+        library."""
 
     def begin(self, asked: Callable[[], object]) -> None:
         """Begin a run: find the groups and have them agree. Raises Error if a group is missing, or
