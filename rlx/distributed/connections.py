@@ -25,6 +25,7 @@ T = TypeVar("T")
 def current_rank(mesh: Mesh) -> int:
     """The number of the rank of ``mesh`` that this thread is, or else this process, which is
     connected if it was not yet. GraphError if it is none."""
+    _check(mesh, "current_rank")
     number = mesh.rank
     return number if bound_rank() else connect(mesh)
 

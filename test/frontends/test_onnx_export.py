@@ -73,6 +73,7 @@ def check(op: str, found: list[Array], expected: Any) -> None:
 WITHOUT_FORM = frozenset(
     f"mir.{name}"
     for name in (
+        "causal_conv_rows", "gated_delta_rows", "selective_scan_rows",
         "bessel_i0e", "bessel_i1e", "bitcast", "cholesky", "complex", "copysign",
         "dequant_grouped_matmul", "dequant_matmul", "dequant_matmul_rows", "dequantize_blocks",
         "digamma", "eigh", "eigvalsh", "erfinv", "gated_delta_net", "grouped_matmul",

@@ -42,7 +42,7 @@ def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 
 @pytest.fixture(scope="module")
 def models(folder: Path) -> list[Decoder]:
-    return [Decoder.load(folder, threads=n, context=64, sequences=8) for n in (1, 2)]
+    return [Decoder.load(folder, threads=n, context=512, sequences=8) for n in (1, 2)]
 
 
 @pytest.fixture(scope="module")
@@ -58,12 +58,12 @@ def test_the_bits_of_a_sequence_are_its_own(data: st.DataObject, models: list[De
     count = data.draw(st.integers(1, LENGTH))
 
     def pages(n: int) -> list[int]:
-        own = one.cache.table[1]
+        own = min(one.cache.pages // 4, one.cache.table[1])
         return [*range(n * own, (n + 1) * own)]
 
     alone = one.step(StepRows.of([(PROMPT[:count], 0, pages(0))], states=[0]))[0]
     m = data.draw(st.sampled_from([one, two]))
-    mine, theirs = data.draw(st.permutations(range(8)))[:2]
+    mine, theirs = data.draw(st.permutations(range(4)))[:2]
     at = other = 0
     found = None
     while at < count:
@@ -155,7 +155,7 @@ def test_refusals(folder: Path, llm: rlx.LLM, models: list[Decoder]) -> None:
         rlx.LLM(folder, speculate="lookup", **SMALL)
     with pytest.raises(GraphError, match="has recurrent states, which are not taken back"):
         rlx.LLM(folder, speculate=llm, **SMALL)
-    with pytest.raises(ModelError, match="a mamba2 has states, which are not cut"):
+    with pytest.raises(ModelError, match="has states, which are not cut for several ranks"):
         rlx.LLM(folder, mesh=rlx.Mesh(model=2), **SMALL)
     states = llm.decoder.states
     assert states is not None

@@ -28,6 +28,7 @@ TEST = Path(__file__).parents[1]
 WITHOUT_ROW = frozenset(
     f"mir.{name}"
     for name in (
+        "causal_conv_rows", "selective_scan_rows", "gated_delta_rows",
         "eigh", "eigvalsh", "gated_delta_net", "igamma", "igamma_grad_a", "igammac", "lstsq",
         "pinv", "qr", "rasterize_gaussians",
         "rasterize_gaussians_grad", "rasterize_gaussians_tangent", "svd", "svdvals",

@@ -12,7 +12,6 @@ from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
 from rlx.schedule.steps import COLLECTIVES, REDUCTIONS, Collective, axis_words
 from rlx.targets.base import Target
-from rlx.targets.gpu.connections import CONNECTIONS
 from rlx.types import DTYPES
 
 __all__ = ["is_step", "lower_collective"]
@@ -32,6 +31,9 @@ def _way(target: Target) -> str:
     """What the report says of how the ranks of a target exchange tensors."""
     if target.kernels.serial:
         return "collective"
+    # Asked of GPUs alone: a compile for CPUs loads nothing of theirs.
+    from rlx.targets.gpu.connections import CONNECTIONS
+
     by = CONNECTIONS.get(target.name)
     return f"collective by {by.name} or the host" if by else "collective by way of the host"
 
