@@ -35,7 +35,17 @@ def test_the_table_of_dims_that_must_be_numbers() -> None:
 
 def test_models() -> None:
     status, table, why = _said(
-        "size_models", "--model", "training", "--sizes", "9", "--bits", "1", "--timed", "1"
+        "size_models",
+        "--model",
+        "training",
+        "--sizes",
+        "9",
+        "--bits",
+        "1",
+        "--timed",
+        "1",
+        "--speed",
+        "1",
     )
     assert status == 0, why
     assert table.splitlines()[2].startswith("| training |") and " 1 of 1 " in table
