@@ -24,7 +24,10 @@ def staged(stages: int, **axes: int) -> Pipeline:
     return pipeline(model(2), mesh, AT[: stages - 1], microbatches=MICRO // axes.get("data", 1))
 
 
-def step_of(made: Pipeline, optimizer: Any = AdamW(lr=1e-2), **options: Any) -> PipelineStep:  # noqa: B008
+OPTIMIZER = AdamW(lr=1e-2)
+
+
+def step_of(made: Pipeline, optimizer: Any = OPTIMIZER, **options: Any) -> PipelineStep:
     return PipelineStep(made, optimizer, **options)
 
 
@@ -32,7 +35,7 @@ def losses(step: Any, given: list[dict[str, Any]]) -> list[float]:
     return [float(step(b)[0]) for b in given]
 
 
-def alone(optimizer: Any = AdamW(lr=1e-2), **options: Any) -> rlx.training.TrainStep:  # noqa: B008
+def alone(optimizer: Any = OPTIMIZER, **options: Any) -> rlx.training.TrainStep:
     return rlx.compile_training(model(ROWS), optimizer, metrics=["middle", "last"], **options)
 
 
