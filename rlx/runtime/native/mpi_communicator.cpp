@@ -13,6 +13,7 @@
 #include <cstring>
 #include <thread>
 
+#include "communicator_table.h"
 #include "error.h"
 #include "reduction.h"
 #include "schedule.h"
@@ -361,34 +362,9 @@ class Ranks {
   bool broken_ = false;
 };
 
-Ranks& self(void* context) { return *static_cast<Ranks*>(context); }
-
 std::shared_ptr<Group> group_of(Handle comm) {
   auto made = std::make_unique<Ranks>(comm);
-  rlx_communicator table{};
-  table.abi = RLX_COMMUNICATOR_ABI;
-  table.rank = made->rank;
-  table.ranks = made->ranks;
-  table.context = made.get();
-  table.all_reduce = [](void* of, const void* in, void* out, int64_t count, int32_t dtype,
-                        int32_t reduction, rlx_wait* wait) {
-    return self(of).all_reduce(in, out, count, static_cast<DType>(dtype), reduction, wait);
-  };
-  table.reduce_scatter = [](void* of, const void* in, void* out, int64_t count, int32_t dtype,
-                            rlx_wait* wait) {
-    return self(of).reduce_scatter(in, out, count, static_cast<DType>(dtype), wait);
-  };
-  table.all_gather = [](void* of, const void* in, void* out, int64_t bytes, rlx_wait* wait) {
-    return self(of).all_gather(in, out, bytes, wait);
-  };
-  table.all_to_all = [](void* of, const void* in, void* out, int64_t bytes, rlx_wait* wait) {
-    return self(of).all_to_all(in, out, bytes, wait);
-  };
-  table.permute = [](void* of, const void* in, void* out, int64_t bytes, int32_t to, int32_t from,
-                     rlx_wait* wait) { return self(of).permute(in, out, bytes, to, from, wait); };
-  table.broadcast = [](void* of, const void* in, void* out, int64_t bytes, int32_t root,
-                       rlx_wait* wait) { return self(of).broadcast(in, out, bytes, root, wait); };
-  table.release = [](void* of) { delete static_cast<Ranks*>(of); };
+  const rlx_communicator table = table_of(made.get(), made->rank, made->ranks);
   auto group = std::make_shared<Group>("MPI", table);
   made.release();
   return group;
@@ -406,7 +382,7 @@ std::shared_ptr<Group> mpi_split(const std::shared_ptr<Group>& group, int color,
     throw Error("split", "a communicator of " + group->engine, "one of MPI");
   }
   Handle comm;
-  check(library->comm_split(self(group->table.context).comm(), color, key, &comm),
+  check(library->comm_split(static_cast<Ranks*>(group->table.context)->comm(), color, key, &comm),
         "MPI_Comm_split");
   return group_of(comm);
 }

@@ -25,6 +25,7 @@ std::shared_ptr<Group> on_gpu(const std::shared_ptr<Group>&, const Gpu& gpu, rlx
 #include <thread>
 #include <utility>
 
+#include "communicator_table.h"
 #include "schedule.h"
 
 namespace rlx {
@@ -324,39 +325,6 @@ class Ranks {
   const int ranks_;
 };
 
-Ranks& self(void* context) { return *static_cast<Ranks*>(context); }
-
-rlx_communicator table_of(const Group& host, Ranks* ranks) {
-  rlx_communicator table{};
-  table.abi = RLX_COMMUNICATOR_ABI;
-  table.rank = host.table.rank;
-  table.ranks = host.table.ranks;
-  table.context = ranks;
-  table.all_reduce = [](void* of, const void* in, void* out, int64_t count, int32_t dtype,
-                        int32_t reduction, rlx_wait* wait) {
-    return self(of).all_reduce(in, out, count, static_cast<DType>(dtype), reduction, wait);
-  };
-  table.reduce_scatter = [](void* of, const void* in, void* out, int64_t count, int32_t dtype,
-                            rlx_wait* wait) {
-    return self(of).reduce_scatter(in, out, count, static_cast<DType>(dtype), wait);
-  };
-  table.all_gather = [](void* of, const void* in, void* out, int64_t bytes, rlx_wait* wait) {
-    return self(of).all_gather(in, out, bytes, wait);
-  };
-  table.all_to_all = [](void* of, const void* in, void* out, int64_t bytes, rlx_wait* wait) {
-    return self(of).all_to_all(in, out, bytes, wait);
-  };
-  table.permute = [](void* of, const void* in, void* out, int64_t bytes, int32_t to, int32_t from,
-                     rlx_wait* wait) { return self(of).permute(in, out, bytes, to, from, wait); };
-  table.broadcast = [](void* of, const void* in, void* out, int64_t bytes, int32_t root,
-                       rlx_wait* wait) { return self(of).broadcast(in, out, bytes, root, wait); };
-  table.put = [](void* of, void* out, const void* data, int64_t bytes, rlx_wait* wait) {
-    return self(of).put(out, data, bytes, wait);
-  };
-  table.release = [](void* of) { delete static_cast<Ranks*>(of); };
-  return table;
-}
-
 }  // namespace
 
 std::shared_ptr<Group> on_gpu(const std::shared_ptr<Group>& host, const Gpu& gpu, rlx_wait wait) {
@@ -376,7 +344,10 @@ std::shared_ptr<Group> on_gpu(const std::shared_ptr<Group>& host, const Gpu& gpu
   error = library.comm_init_rank(&comm, host->table.ranks, first, host->table.rank);
   if (error != kSuccess) refuse(library.get_error_string(error));
   auto made = std::make_unique<Ranks>(host, gpu, library, comm);
-  const rlx_communicator table = table_of(*host, made.get());
+  rlx_communicator table = table_of(made.get(), host->table.rank, host->table.ranks);
+  table.put = [](void* of, void* out, const void* data, int64_t bytes, rlx_wait* late) {
+    return static_cast<Ranks*>(of)->put(out, data, bytes, late);
+  };
   host->on_gpu = std::make_shared<Group>(gpu.engine, table);
   host->stream = gpu.stream;
   made.release();

@@ -15,6 +15,7 @@
 #include <new>
 #include <thread>
 
+#include "communicator_table.h"
 #include "error.h"
 #include "futex.h"
 #include "memory.h"
@@ -153,7 +154,15 @@ class Team {
     return end();
   }
 
-  // Also a broadcast: `gives` says whether others want what this rank has.
+  int permute(const void* in, void* out, int64_t size, int32_t to, int32_t from, rlx_wait* wait) {
+    return move({kMoves, 0, 0, 0, size}, in, out, to >= 0, from, wait);
+  }
+
+  int broadcast(const void* in, void* out, int64_t size, int32_t root, rlx_wait* wait) {
+    return move({kSpreads, 0, root, 0, size}, in, out, true, root, wait);
+  }
+
+  // `gives` says whether others want what this rank has.
   int move(Deed deed, const void* in, void* out, bool gives, int32_t from, rlx_wait* wait) {
     begin(deed, wait);
     for (int64_t at = 0; at < deed.bytes && ok(); at += kChunk) {
@@ -290,38 +299,9 @@ class Team {
   int status_ = RLX_COMM_OK;
 };
 
-Team& team(void* context) { return *static_cast<Team*>(context); }
-
-rlx_communicator table_of(Team* made, int32_t ranks, int32_t rank) {
-  rlx_communicator table{};
-  table.abi = RLX_COMMUNICATOR_ABI;
-  table.rank = rank;
-  table.ranks = ranks;
-  table.context = made;
-  table.all_reduce = [](void* self, const void* in, void* out, int64_t count, int32_t dtype,
-                        int32_t reduction, rlx_wait* wait) {
-    return team(self).all_reduce(in, out, count, static_cast<DType>(dtype), reduction, wait);
-  };
-  table.reduce_scatter = [](void* self, const void* in, void* out, int64_t count, int32_t dtype,
-                            rlx_wait* wait) {
-    return team(self).reduce_scatter(in, out, count, static_cast<DType>(dtype), wait);
-  };
-  table.all_gather = [](void* self, const void* in, void* out, int64_t bytes, rlx_wait* wait) {
-    return team(self).all_gather(in, out, bytes, wait);
-  };
-  table.all_to_all = [](void* self, const void* in, void* out, int64_t bytes, rlx_wait* wait) {
-    return team(self).all_to_all(in, out, bytes, wait);
-  };
-  table.permute = [](void* self, const void* in, void* out, int64_t bytes, int32_t to, int32_t from,
-                     rlx_wait* wait) {
-    return team(self).move({kMoves, 0, 0, 0, bytes}, in, out, to >= 0, from, wait);
-  };
-  table.broadcast = [](void* self, const void* in, void* out, int64_t bytes, int32_t root,
-                       rlx_wait* wait) {
-    return team(self).move({kSpreads, 0, root, 0, bytes}, in, out, true, root, wait);
-  };
-  table.leave = [](void* self) { team(self).leave(); };
-  table.release = [](void* self) { delete static_cast<Team*>(self); };
+rlx_communicator table_for(Team* made, int32_t ranks, int32_t rank) {
+  rlx_communicator table = table_of(made, rank, ranks);
+  table.leave = [](void* self) { static_cast<Team*>(self)->leave(); };
   return table;
 }
 
@@ -341,7 +321,7 @@ std::vector<std::shared_ptr<Group>> team_of_threads(int32_t ranks) {
   std::vector<std::shared_ptr<Group>> groups;
   for (int32_t rank = 0; rank < ranks; ++rank) {
     auto* made = new Team(memory, data, ranks, rank);
-    groups.push_back(std::make_shared<Group>("threads", table_of(made, ranks, rank)));
+    groups.push_back(std::make_shared<Group>("threads", table_for(made, ranks, rank)));
   }
   return groups;
 }
@@ -367,7 +347,7 @@ std::shared_ptr<Group> team_of_processes(const std::string& path, int32_t ranks,
   if (data == MAP_FAILED) failed(sized ? "mmap" : "ftruncate");
   std::shared_ptr<void> memory(data, [size](void* mapped) { munmap(mapped, size); });
   auto* made = new Team(memory, static_cast<std::byte*>(data), ranks, rank);
-  return std::make_shared<Group>("processes", table_of(made, ranks, rank));
+  return std::make_shared<Group>("processes", table_for(made, ranks, rank));
 }
 
 }  // namespace rlx
