@@ -51,10 +51,10 @@ def _places(n: Node, size: Dims, stride: Dims, offset: Dim) -> Value:
 def _nested(line: Value, size: Dims, stride: Dims, offset: Dim) -> Value | None:
     """The elements as a part of the line in rows of rows, if no two windows overlap and each stride
     is a multiple of the next; axes with a stride of 0 repeat what there is."""
-    axes = [i for i, (d, s) in enumerate(zip(size, stride, strict=True)) if d != 1 and s != 0]
-    if not all(isinstance(d, int) for d in (*size, *stride, offset, *line.shape)):
+    counts, steps, ends = map(_numbers, (size, stride, (offset, line.shape[0])))
+    if counts is None or steps is None or ends is None:
         return None
-    counts, steps = [int(d) for d in size], [int(s) for s in stride]  # type: ignore[arg-type]
+    axes = [i for i, (d, s) in enumerate(zip(counts, steps, strict=True)) if d != 1 and s != 0]
     axes.sort(key=lambda i: -steps[i])
     inner = [*(steps[i] for i in axes[1:]), 1]
     within = [counts[i] * steps[i] for i in axes[1:]]
@@ -63,14 +63,20 @@ def _nested(line: Value, size: Dims, stride: Dims, offset: Dim) -> Value | None:
     if any(steps[i] < w for i, w in zip(axes, within, strict=False)):
         return None
     whole = counts[axes[0]] * steps[axes[0]]
-    there = min(whole, int(line.shape[0]) - int(offset))  # type: ignore[arg-type]
-    line = line.narrow(0, offset, there).pad([0], [whole - there])
+    there = min(whole, ends[1] - ends[0])
+    line = line.narrow(0, ends[0], there).pad([0], [whole - there])
     ratios = [steps[i] // s for i, s in zip(axes, inner, strict=True)]
     wide = [counts[axes[0]], *ratios]
     rows = line.reshape(wide).slice([0] * len(wide), [*(counts[i] for i in axes), 1]).squeeze(-1)
     order = sorted(range(len(axes)), key=lambda i: axes[i])
     shape = [counts[i] if i in axes else 1 for i in range(len(counts))]
     return rows.transpose(order).reshape(shape).expand(size)
+
+
+def _numbers(dims: Dims) -> list[int] | None:
+    """Dims as ints; None if one is symbolic."""
+    found = [d for d in dims if isinstance(d, int)]
+    return found if len(found) == len(dims) else None
 
 
 ROWS: Rows = {
