@@ -358,9 +358,9 @@ MiniLM is the same by its torch module, its ONNX export and its safetensors
 (OpInfo): torch 2.13 traces 670, of which 565 were right, 105 refused and none wrong. Refused were
 random numbers; results whose shape depends on data (`nonzero`, `masked_select`, `unique`,
 `bincount`, histograms); `as_strided`, which has rows since; `resize_` and copies into an argument;
-batch norms that update their statistics where these lie; sparse tensors; LU of matrices that are not square, LDL and
-eigenvalues of matrices that are not symmetric; Householder products; and orthogonal polynomials,
-`zeta`, `erfcx`, Airy functions and the Bessel functions J, Y and K.
+batch norms that update their statistics where these lie; sparse tensors; LU of matrices that are
+not square, LDL and eigenvalues of matrices that are not symmetric; Householder products; and
+orthogonal polynomials, `zeta`, `erfcx`, Airy functions and the Bessel functions J, Y and K.
 
 ## Ops
 
