@@ -18,6 +18,7 @@ from rlx.errors import GraphError, shown
 from rlx.ir.builders import located
 from rlx.ir.location import caller
 from rlx.models.progress import Progress
+from rlx.training.pipelined import PipelineStep
 from rlx.training.step import StepResult, TrainStep
 
 __all__ = ["Data", "History", "fit"]
@@ -80,7 +81,7 @@ class History:
 
 @located
 def fit(
-    step: TrainStep,
+    step: TrainStep | PipelineStep,
     data: Data | Callable[[int], Mapping[str, Any]],
     *,
     epochs: int | None = None,
@@ -88,7 +89,7 @@ def fit(
     checkpoint: str | Path | None = None,
     every: int = 0,
     show: bool | None = None,
-    on_step: Callable[[TrainStep, StepResult], object] | None = None,
+    on_step: Callable[[Any, StepResult], object] | None = None,
 ) -> History:
     """Train until ``steps`` batches, or ``epochs`` times those of ``data``, have been trained on.
 
@@ -142,14 +143,14 @@ def fit(
 
 
 def _check_step(step: Any) -> None:
-    if not isinstance(step, TrainStep):
+    if not isinstance(step, TrainStep | PipelineStep):
         raise GraphError(
-            f"fit trains a step that rlx.compile_training made, found {shown(step)}; write"
-            " rlx.fit(rlx.compile_training(graph, optimizer), data, epochs=1)"
+            f"fit trains a step that rlx.compile_training made, or a PipelineStep, found"
+            f" {shown(step)}; write rlx.fit(rlx.compile_training(graph, optimizer), data, epochs=1)"
         )
 
 
-def _resume(step: TrainStep, path: Path, total: int) -> str:
+def _resume(step: TrainStep | PipelineStep, path: Path, total: int) -> str:
     """Go on from a checkpoint; what is said of that."""
     before, now = step.load(path), step.plan.settings
     said = f"resumed from {path} at batch {step.position} of {total}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -14,9 +15,11 @@ from rlx.base.mesh import Axis
 from rlx.distributed.connections import current_rank
 from rlx.distributed.pipeline import Pipeline, PipelineRank, Shift
 from rlx.distributed.stages import Stage
-from rlx.errors import GraphError, ShapeError, shown
+from rlx.distributed.status import note_step
+from rlx.errors import GraphError, NonFiniteError, ShapeError, shown
 from rlx.ir.builders import public
 from rlx.ir.graph import Graph
+from rlx.ir.location import caller
 from rlx.ops.collective.all_reduce import AllReduce
 from rlx.ops.rules import carries_derivative
 from rlx.optim import ClipNorm, ClipValue, Optimizer
@@ -28,6 +31,7 @@ from rlx.training.ranks import Ranks
 from rlx.training.saving import Checkpoints
 from rlx.training.slices import Seat
 from rlx.training.state import State
+from rlx.training.step import StepResult
 from rlx.types import TensorType
 
 __all__ = ["PipelineStep"]
@@ -44,7 +48,8 @@ class PipelineStep:
     "data", over its ranks, each of which has a batch of its own. A stage computes what it needs of
     its forward pass again, so that it keeps what it received and nothing else. ``clip`` is a
     ``ClipNorm``, by the norm of the gradients of all stages, or a ``ClipValue``. ``params`` adds
-    to, or replaces, the values that the graph's params have; all ranks give the same.
+    to, or replaces, the values that the graph's params have; all ranks give the same. ``rlx.fit``
+    takes it as it takes a ``TrainStep``.
 
     ShapeError for a loss that is not one float, GraphError for a param without a value, for another
     ``clip``, and for a mesh with axes beside that of the stages and "data".
@@ -84,18 +89,18 @@ class PipelineStep:
         by = [*(Stage.input(i) for i in moved), *self.trained]
         self._backward = session.compile(vjp(self.stage.graph, by))
         self._back = Shift(pipeline, session, -1)
-        self._tied = _Sums(session, _tied(pipeline), pipeline.axis, "sum")
-        self._data = [_Sums(session, self._grads(), axis, "mean") for axis in others]
         values = {**self.stage.graph.param_values, **(params or {})}
         ranks = Ranks(others[0] if others else Axis("data", 1), mesh=pipeline.mesh)
         plans = [Plan(s.graph, optimizer, _trained(s), clip, ranks=ranks) for s in pipeline.stages]
         plan = plans[self.forward.number]
+        self._tied = _Sums(session, _tied(plans), pipeline.axis, "sum")
+        self._data = [_Sums(session, plan.masters(), axis, "mean") for axis in others]
+        self._means = [_Sums(session, _results(pipeline), axis, "mean") for axis in others]
+        self.plan, self._seat = plan, _seat(pipeline, ranks.axis)
         self.state, self._clip = State(plan.state()), _Clip(session, pipeline, plan)
         self.state["run/scale"][...] = 1  # for a TrainStep that goes on, whose loss has a scale
         self._update = Run(update_half(replace(plan, clip=None)), session) if self.trained else None
-        self._checkpoints = Checkpoints(
-            plan, session, _seat(pipeline, ranks.axis), _kept(plans), pipeline.axis.name
-        )
+        self._checkpoints = Checkpoints(plan, session, self._seat, _kept(plans), pipeline.axis.name)
         for name in types:
             if name not in values:
                 raise GraphError(f"param {name!r} has no value to start from; give it in params")
@@ -105,16 +110,19 @@ class PipelineStep:
                 for compiled in (self.forward.compiled, self._backward):
                     compiled.set_param(name, np.asarray(values[name]))
 
-    def _grads(self) -> dict[str, TensorType]:
-        return {n: v.type for v in self.stage.graph.params if (n := str(v.name)) in self.trained}
-
     def params(self) -> dict[str, Array]:
         """Copies of the params of this stage."""
         return {n: self.state[f"params/{n}"].copy() for n in self.trained}
 
-    def __call__(self, batch: Mapping[str, Any]) -> list[Array]:
-        """Train on a batch, whose micro-batches stand one after the other along the first axes; the
-        outputs of the graph, the loss first, as ``PipelineRank.run`` gives them."""
+    def __call__(self, batch: Mapping[str, Any]) -> StepResult:
+        """Train on a batch, whose micro-batches stand one after the other along the first axes; so
+        do metrics, the outputs after the loss, and of those that are single numbers it is the mean.
+        With an axis "data" the loss, and metrics of floats, are means over its ranks.
+
+        NonFiniteError, on all ranks, if the loss or a gradient is nan or infinite: it names which,
+        and the state stays as it was.
+        """
+        note_step(self.position + 1)
         for name in self.trained:
             value = self.state[f"params/{name}"].astype(self._types()[name].dtype.numpy)
             for compiled in (self.forward.compiled, self._backward):
@@ -132,11 +140,39 @@ class PipelineStep:
         grads = {n: self.state[f"grads/{n}"] for n in self.trained}
         for sums in (self._tied, *self._data):
             sums.into(grads)
+        outputs = self.forward.shared(found)
+        results = dict(zip(self.pipeline.graph.output_names, outputs, strict=True))
+        for means in self._means:
+            means.into(results)
+        loss, *metrics = results
+        self._check_finite(results[loss], grads)
         self._clip.into(grads)
         if self._update is not None:
             self._update.run({}, self.state)
         self.state["run/position"][...] += 1
-        return self.forward.shared(found)
+        return StepResult(float(results[loss]), {n: results[n] for n in metrics}, updated=True)
+
+    def _check_finite(self, loss: Array, grads: Mapping[str, Array]) -> None:
+        """Refuse a batch on all ranks by what any of them found."""
+        names = [str(v.name) for v in self.pipeline.graph.params]
+        bad = [names.index(n) + 1 for n, g in grads.items() if not np.isfinite(g).all()]
+        first = self._checkpoints.agreed(max(bad, default=0))
+        if not np.isfinite(loss):
+            raise NonFiniteError(f"batch {self.position}: the loss is {loss}", caller())
+        if first:
+            raise NonFiniteError(
+                f"batch {self.position}: the gradient of {names[first - 1]!r} is not finite",
+                caller(),
+            )
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank of the mesh."""
+        return self._seat.number
+
+    def on_any_rank(self, said: bool) -> bool:
+        """Whether something is true on one rank or more; all ranks call it."""
+        return bool(self._checkpoints.agreed(int(said)))
 
     @property
     def position(self) -> int:
@@ -203,10 +239,10 @@ class _Sums:
         self, session: Session, types: Mapping[str, TensorType], axis: Axis, op: str
     ) -> None:
         self._compiled: CompiledGraph | None = None
-        self._zeros = {n: np.zeros(t.static_shape, np.float32) for n, t in types.items()}
+        self._zeros = {n: np.zeros(t.static_shape, t.dtype.numpy) for n, t in types.items()}
         if types:
-            g = Graph("gradients")
-            leaves = [g.input(n, t.shape, "f32") for n, t in types.items()]
+            g = Graph("sums")
+            leaves = [g.input(f"{i}", t.shape, t.dtype) for i, t in enumerate(types.values())]
             g.set_outputs([AllReduce.build(v, axis, op) for v in leaves])
             self._compiled = session.compile(g)
 
@@ -214,7 +250,8 @@ class _Sums:
         """In the place of what this rank has."""
         if self._compiled is None:
             return
-        found = self._compiled.run({n: grads.get(n, zero) for n, zero in self._zeros.items()})
+        given = [grads.get(n, zero) for n, zero in self._zeros.items()]
+        found = self._compiled.run({f"{i}": a for i, a in enumerate(given)})
         for name, total in zip(self._zeros, found, strict=True):
             if name in grads:
                 grads[name][...] = total
@@ -249,6 +286,18 @@ class _Clip:
 
 def _trained(stage: Stage) -> tuple[str, ...]:
     return tuple([str(v.name) for v in stage.graph.params if carries_derivative(v)])
+
+
+def _results(pipeline: Pipeline) -> dict[str, TensorType]:
+    """The outputs of a batch that are means over ranks with batches of their own."""
+    count, graph = pipeline.microbatches, pipeline.graph
+    found: dict[str, TensorType] = {}
+    for name, v in zip(graph.output_names, graph.outputs, strict=True):
+        if v.dtype.is_float:
+            rows, *rest = v.type.static_shape or (None,)
+            shape = () if rows is None else (count * rows, *rest)
+            found[name] = TensorType(shape, v.dtype)
+    return found
 
 
 def _first(pipeline: Pipeline) -> dict[str, int]:
@@ -302,10 +351,8 @@ def _others(pipeline: Pipeline) -> list[Axis]:
     return found
 
 
-def _tied(pipeline: Pipeline) -> dict[str, TensorType]:
-    """The params that several stages have."""
-    counts = [n for stage in pipeline.stages for n in stage.params]
-    return {
-        str(v.name): v.type for v in pipeline.graph.params
-        if counts.count(str(v.name)) > 1 and carries_derivative(v)
-    }  # fmt: skip
+def _tied(plans: Sequence[Plan]) -> dict[str, TensorType]:
+    """The params that several stages train."""
+    found = [item for plan in plans for item in plan.masters().items()]
+    counts = Counter(n for n, _ in found)
+    return {n: t for n, t in found if counts[n] > 1}

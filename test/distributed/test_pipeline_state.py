@@ -11,7 +11,7 @@ from distributed.test_pipeline import AT, MICRO, batches, model
 
 import rlx
 from rlx.distributed import Pipeline, pipeline, run_threads
-from rlx.errors import CheckpointError, GraphError
+from rlx.errors import CheckpointError, GraphError, NonFiniteError
 from rlx.optim import AdamW, ClipNorm, ClipValue
 from rlx.training import PipelineStep
 
@@ -32,7 +32,7 @@ def step_of(made: Pipeline, optimizer: Any = OPTIMIZER, **options: Any) -> Pipel
 
 
 def losses(step: Any, given: list[dict[str, Any]]) -> list[float]:
-    return [float(step(b)[0]) for b in given]
+    return [step(b).loss for b in given]
 
 
 def alone(optimizer: Any = OPTIMIZER, **options: Any) -> rlx.training.TrainStep:
@@ -92,8 +92,8 @@ def test_other_stages_go_on(saved: tuple[Path, list[float]], stages: dict[str, i
             step, [{n: a[mine] if np.ndim(a) else a for n, a in b.items()} for b in BATCHES[3:]]
         )
 
-    found = run_threads(made.mesh, run)
-    np.testing.assert_allclose(np.mean(found, axis=0), wanted, rtol=1e-5)
+    for found in run_threads(made.mesh, run):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_a_run_without_stages_goes_on_and_back(
@@ -133,6 +133,47 @@ def test_pipelines_side_by_side_write_parts(tmp_path: Path) -> None:
     run_threads(made.mesh, run)
     sizes = {p.name: p.stat().st_size for p in (path / "1").iterdir()}
     assert len(sizes) == 4 and max(sizes.values()) < 2 * min(sizes.values())
+
+
+def test_fit_trains_stages_and_goes_on(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    one, made, path = alone(), staged(2), tmp_path / "run"
+    straight = rlx.fit(one, BATCHES, epochs=1, show=False)
+
+    def fit(steps: int) -> list[rlx.training.History]:
+        def rank(number: int) -> rlx.training.History:
+            return rlx.fit(step_of(made), BATCHES, steps=steps, checkpoint=path, show=True)
+
+        return run_threads(made.mesh, rank)
+
+    first, second = fit(4), fit(len(BATCHES))
+    told = capfd.readouterr().err
+    assert told.count("trained 4 steps") == told.count("resumed from") == 1
+    for a, b in zip(first, second, strict=True):
+        np.testing.assert_allclose(a.losses + b.losses, straight.losses, rtol=1e-5)
+    middle = second[1].steps[-1].metrics["middle"]
+    np.testing.assert_allclose(middle, straight.steps[-1].metrics["middle"], rtol=1e-4, atol=1e-5)
+
+
+def test_a_batch_that_is_not_finite_changes_no_stage() -> None:
+    g = rlx.Graph("roots")
+    x = g.input("x", [2], "f64") * g.param("a.w", value=np.ones(2))
+    g.set_outputs({"loss": (x * g.param("b.w", value=np.full(2, 4.0))).sqrt().sum()})
+    made = pipeline(g, rlx.Mesh(data=2, stage=2), ["b"], microbatches=2)
+
+    def run(rank: int) -> None:
+        step = PipelineStep(made, rlx.optim.SGD(lr=0.1))
+        step({"x": np.ones(4)})
+        before = step.params()
+        assert all(a.dtype == np.float64 for a in before.values())
+        for bad, said in ((-1, "the loss is nan"), (0, "the gradient of '[ab].w' is not finite")):
+            with pytest.raises(NonFiniteError, match=f"batch 1: {said}"):
+                step({"x": np.array([1.0, 1.0, 1.0, bad])})
+        assert step.position == 1
+        for name, a in step.params().items():
+            np.testing.assert_array_equal(a, before[name])
+        step({"x": np.ones(4)})
+
+    run_threads(made.mesh, run)
 
 
 def test_refusals(saved: tuple[Path, list[float]], tmp_path: Path) -> None:
