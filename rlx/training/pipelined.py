@@ -31,7 +31,7 @@ from rlx.training.ranks import Ranks
 from rlx.training.saving import Checkpoints
 from rlx.training.slices import Seat
 from rlx.training.state import State
-from rlx.training.step import StepResult
+from rlx.training.step import StepResult, metrics_of
 from rlx.types import TensorType
 
 __all__ = ["PipelineStep"]
@@ -46,8 +46,8 @@ class PipelineStep:
     The first output of the graph is the loss, a mean over a micro-batch; all params of floats are
     trained, by the mean of the gradients of the micro-batches, and, where the mesh has an axis
     "data", over its ranks, each of which has a batch of its own. A stage computes what it needs of
-    its forward pass again, so that it keeps what it received and nothing else. ``clip`` is a
-    ``ClipNorm``, by the norm of the gradients of all stages, or a ``ClipValue``. ``params`` adds
+    its forward pass again, so that it keeps what it received and nothing else. ``metrics`` names
+    the outputs after the loss, which by default keep their own names. ``clip`` is a ``ClipNorm``, by the norm of the gradients of all stages, or a ``ClipValue``. ``params`` adds
     to, or replaces, the values that the graph's params have; all ranks give the same. ``rlx.fit``
     takes it as it takes a ``TrainStep``.
 
@@ -60,6 +60,7 @@ class PipelineStep:
         pipeline: Pipeline,
         optimizer: Optimizer,
         *,
+        metrics: Sequence[str] = (),
         clip: ClipNorm | ClipValue | None = None,
         params: Mapping[str, Any] | None = None,
         session: Session | None = None,
@@ -74,6 +75,7 @@ class PipelineStep:
                 " rlx.optim.ClipNorm or rlx.optim.ClipValue"
             )
         _check_loss(pipeline)
+        self.metrics = metrics_of(pipeline.graph, metrics)
         if not _trained(pipeline.stages[0]):
             raise GraphError(
                 "PipelineStep: the first stage has no param of floats, so there is nothing to train"
@@ -141,16 +143,16 @@ class PipelineStep:
         for sums in (self._tied, *self._data):
             sums.into(grads)
         outputs = self.forward.shared(found)
-        results = dict(zip(self.pipeline.graph.output_names, outputs, strict=True))
+        results = {str(i): a for i, a in enumerate(outputs)}
         for means in self._means:
             means.into(results)
-        loss, *metrics = results
-        self._check_finite(results[loss], grads)
+        loss, *others = results.values()
+        self._check_finite(loss, grads)
         self._clip.into(grads)
         if self._update is not None:
             self._update.run({}, self.state)
         self.state["run/position"][...] += 1
-        return StepResult(float(results[loss]), {n: results[n] for n in metrics}, updated=True)
+        return StepResult(float(loss), dict(zip(self.metrics, others, strict=True)), updated=True)
 
     def _check_finite(self, loss: Array, grads: Mapping[str, Array]) -> None:
         """Refuse a batch on all ranks by what any of them found."""
@@ -292,11 +294,10 @@ def _results(pipeline: Pipeline) -> dict[str, TensorType]:
     """The outputs of a batch that are means over ranks with batches of their own."""
     count, graph = pipeline.microbatches, pipeline.graph
     found: dict[str, TensorType] = {}
-    for name, v in zip(graph.output_names, graph.outputs, strict=True):
+    for i, v in enumerate(graph.outputs):
         if v.dtype.is_float:
-            rows, *rest = v.type.static_shape or (None,)
-            shape = () if rows is None else (count * rows, *rest)
-            found[name] = TensorType(shape, v.dtype)
+            rows = [count * n for n in v.type.static_shape[:1]]
+            found[str(i)] = TensorType((*rows, *v.shape[1:]), v.dtype)
     return found
 
 

@@ -39,7 +39,7 @@ from rlx.training.saving import Checkpoints
 from rlx.training.slices import Seat
 from rlx.training.state import State
 
-__all__ = ["LossScale", "StepResult", "TrainStep", "compile_training"]
+__all__ = ["LossScale", "StepResult", "TrainStep", "compile_training", "metrics_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -134,7 +134,8 @@ def compile_training(
     ranks = ranks_of(mesh, axis, reproducible, zero)
     plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key, ranks)
     check_plan(plan)
-    names = _metrics_of(plan, tuple(metrics) or graph.output_names[1:])
+    names = metrics_of(graph, metrics)
+    _check_parts(plan, names)
     if mesh is not None and mesh.size > 1:
         current_rank(mesh)  # connects a process that is none yet
     return TrainStep(plan, names, loss_scale, {**graph.param_values, **(params or {})}, seed,
@@ -150,21 +151,24 @@ def _check_arguments(graph: Any, optimizer: Any, accumulate: Any) -> None:
         raise GraphError(f"accumulate is a number of batches from 1 on, found {accumulate!r}")
 
 
-def _metrics_of(plan: Plan, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of the outputs after the loss."""
-    outputs = plan.graph.outputs[1:]
-    if len(names) != len(outputs):
+def metrics_of(graph: Graph, names: Sequence[str]) -> tuple[str, ...]:
+    """The names of the outputs after the loss: those given, or their own."""
+    found = tuple(names) or graph.output_names[1:]
+    if len(found) != len(graph.outputs) - 1:
         raise GraphError(
-            f"metrics names the outputs after the loss: {len(outputs)} of them, found"
-            f" {len(names)} names"
+            f"metrics names the outputs after the loss: {len(graph.outputs) - 1} of them, found"
+            f" {len(found)} names"
         )
-    for name, v in zip(names, outputs, strict=True):
+    return found
+
+
+def _check_parts(plan: Plan, metrics: Sequence[str]) -> None:
+    for name, v in zip(metrics, plan.graph.outputs[1:], strict=True):
         if plan.ranks is not None and plan.ranks.parts and not carries_derivative(v):
             raise DTypeError(
                 f"reproducible: metric {name!r} is {v.type}, and the parts of a batch have a mean"
                 " of floats alone; cast it to f32"
             )
-    return names
 
 
 @public
