@@ -47,9 +47,10 @@ class PipelineStep:
     trained, by the mean of the gradients of the micro-batches, and, where the mesh has an axis
     "data", over its ranks, each of which has a batch of its own. A stage computes what it needs of
     its forward pass again, so that it keeps what it received and nothing else. ``metrics`` names
-    the outputs after the loss, which by default keep their own names. ``clip`` is a ``ClipNorm``, by the norm of the gradients of all stages, or a ``ClipValue``. ``params`` adds
-    to, or replaces, the values that the graph's params have; all ranks give the same. ``rlx.fit``
-    takes it as it takes a ``TrainStep``.
+    the outputs after the loss, which by default keep their own names. ``clip`` is a ``ClipNorm``,
+    by the norm of the gradients of all stages, or a ``ClipValue``. ``params`` adds to, or replaces,
+    the values that the graph's params have; all ranks give the same. ``rlx.fit`` takes it as it
+    takes a ``TrainStep``.
 
     ShapeError for a loss that is not one float, GraphError for a param without a value, for another
     ``clip``, and for a mesh with axes beside that of the stages and "data".
