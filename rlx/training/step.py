@@ -134,8 +134,7 @@ def compile_training(
     ranks = ranks_of(mesh, axis, reproducible, zero)
     plan = Plan(graph, optimizer, trained, clip, ema, accumulate, scaled, key, ranks)
     check_plan(plan)
-    names = metrics_of(graph, metrics)
-    _check_parts(plan, names)
+    names = _of_parts(plan, metrics_of(graph, metrics))
     if mesh is not None and mesh.size > 1:
         current_rank(mesh)  # connects a process that is none yet
     return TrainStep(plan, names, loss_scale, {**graph.param_values, **(params or {})}, seed,
@@ -162,13 +161,15 @@ def metrics_of(graph: Graph, names: Sequence[str]) -> tuple[str, ...]:
     return found
 
 
-def _check_parts(plan: Plan, metrics: Sequence[str]) -> None:
+def _of_parts(plan: Plan, metrics: tuple[str, ...]) -> tuple[str, ...]:
+    """The names of metrics, where those of a batch's parts have a mean."""
     for name, v in zip(metrics, plan.graph.outputs[1:], strict=True):
         if plan.ranks is not None and plan.ranks.parts and not carries_derivative(v):
             raise DTypeError(
                 f"reproducible: metric {name!r} is {v.type}, and the parts of a batch have a mean"
                 " of floats alone; cast it to f32"
             )
+    return metrics
 
 
 @public
