@@ -2,8 +2,8 @@
 
     python -m bench.comm [--peer PYTHON] [--rounds 3]
 
-A line has the fastest of all rounds for a size. mpi4py (``pip install mpich mpi4py``) is that of
-this Python; PYTHON has torch. Nothing else should run.
+A line has the median for a size, of the fastest round. mpi4py (``pip install mpich mpi4py``) is
+that of this Python; PYTHON has torch. Nothing else should run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ Times = Mapping[int, float]
 
 TIMED = """
 import json, sys, time
+from statistics import median
 def timed(reduce, sizes, small, many, few):
     found = {}
     for size in sizes:
@@ -33,7 +34,7 @@ def timed(reduce, sizes, small, many, few):
             began = time.perf_counter()
             reduce(size)
             times.append(time.perf_counter() - began)
-        found[size] = min(times)
+        found[size] = median(times)
     return found
 sizes, small, many, few, path = json.loads(sys.argv[1])
 """

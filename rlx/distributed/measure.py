@@ -6,7 +6,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -33,9 +35,12 @@ BETWEEN = (16 << 10, 256 << 10, 2 << 20, 8 << 20)
 SMALL, MORE, LARGER = 1 << 20, 50, 5
 """Bytes below which one is repeated so many times as often, and how many times larger ones are."""
 
+ROUNDS = 5
+"""Through all sizes; the repetitions are spread over them."""
+
 
 class Measured(NamedTuple):
-    """The fastest all-reduces of so many ranks, in seconds by the bytes of the tensor, and the
+    """The medians of all-reduces of so many ranks, in seconds by the bytes of the tensor, and the
     network that fits them; ``between`` are times that it is not fitted to."""
 
     ranks: int
@@ -73,8 +78,8 @@ class Measured(NamedTuple):
 
 
 def measured(ranks: int, repeat: int = 20) -> Measured:
-    """The fastest of 5 ``repeat`` all-reduces or more of each size, between processes of this
-    machine; RlxError if they fail."""
+    """The median of 5 ``repeat`` all-reduces or more of each size, between processes of this
+    machine; RlxError if they fail. The fastest would be one that found the tensor in a cache."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "seconds.json"
         command = (str(Path(__file__).resolve()), str(ranks), str(repeat), str(path))
@@ -90,24 +95,33 @@ def _of(found: dict[int, float], ranks: int) -> Measured:
     return Measured(ranks, fit, between)
 
 
-def _fastest(mesh: Mesh, size: int, repeat: int) -> float:
+def _typical(mesh: Mesh, repeat: int) -> dict[int, float]:
+    """The medians over some rounds, each of all sizes: where the system runs the ranks, and so what
+    lies between them, may change in the middle."""
+    calls = {size: _call(mesh, size) for size in (*SIZES, *BETWEEN)}
+    times: dict[int, list[float]] = {size: [] for size in calls}
+    for _ in range(ROUNDS):
+        for size, call in calls.items():
+            for _ in range((MORE if size < SMALL else LARGER) * repeat // ROUNDS):
+                began = Tick.now()
+                call()
+                times[size].append(Tick.now().seconds_since(began))
+    return {size: median(found) for size, found in times.items()}
+
+
+def _call(mesh: Mesh, size: int) -> Callable[[], object]:
     g = Graph("all_reduce")
     g.set_outputs(g.input("x", [size // 4]).all_reduce(mesh["data"]))
     compiled, x = Session("cpu").compile(g), np.ones(size // 4, np.float32)
     out = [np.empty_like(x)]
-    times: list[float] = []
-    for _ in range((MORE if size < SMALL else LARGER) * repeat):
-        began = Tick.now()
-        compiled.run_into({"x": x}, out)
-        times.append(Tick.now().seconds_since(began))
-    return min(times)
+    return lambda: compiled.run_into({"x": x}, out)
 
 
 def main(ranks: int, repeat: int, path: str | None) -> None:
     """A rank of so many: the first of them writes what it measured, or prints it."""
     mesh = Mesh(data=ranks)
     rank = connect(mesh)
-    found = {size: _fastest(mesh, size, repeat) for size in (*SIZES, *BETWEEN)}
+    found = _typical(mesh, repeat)
     if rank == 0 and path is None:
         print(_of(found, ranks))
     elif rank == 0 and path is not None:
