@@ -6,10 +6,13 @@ import os
 
 from rlx import knobs
 
-__all__ = ["started_by_mpi", "started_rank", "world_size"]
+__all__ = ["local_rank", "started_by_mpi", "started_rank", "world_size"]
 
 _OF_MPI = ("PMI_RANK", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "MPI_LOCALRANKID")
 """What starters of MPI tell a process, its number first."""
+
+_LOCAL = ("MPI_LOCALRANKID", "OMPI_COMM_WORLD_LOCAL_RANK", "SLURM_LOCALID")
+"""What they tell it of those that run on its machine."""
 
 _SIZES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "SLURM_STEP_NUM_TASKS", "SLURM_NTASKS")
 
@@ -28,6 +31,11 @@ def started_rank() -> int:
     if knobs.rendezvous.get():
         return max(knobs.rank.get(), 0)
     return _first((*_OF_MPI, "SLURM_PROCID"), 0) if started_by_mpi() else 0
+
+
+def local_rank() -> int:
+    """The number of this process among those that were started together on this machine."""
+    return _first(_LOCAL, started_rank()) if started_by_mpi() else started_rank()
 
 
 def world_size() -> int:

@@ -23,6 +23,7 @@ from rlx import knobs
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError, ToolchainError
 from rlx.targets.gpu import drivers
 from rlx.targets.gpu.driver import Binding, DeviceLaunch, Driver, Kernel
+from rlx.targets.gpu.library import Codes, Library, choose
 from support.drivers import MOCKED, SOFTWARE, available, counter, kernels, mocked, pair
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -556,8 +557,6 @@ def test_error_codes_become_errors_by_what_they_mean() -> None:
 
 
 def test_a_library_that_is_missing_and_a_device_that_is_none_are_said() -> None:
-    from rlx.targets.gpu.library import Codes, Library, choose
-
     none = Codes({}, (), ())
     with pytest.raises(DeviceError, match=r"^libabsent\.so: .*; install it"):
         Library(("libabsent.so",), {}, none, "install it")
@@ -576,6 +575,21 @@ def test_a_library_that_is_missing_and_a_device_that_is_none_are_said() -> None:
             pytest.raises(DeviceError, match=f"no device RLX_GPU={wanted}; there are 0 'slow', 1"),
         ):
             choose("vulkan", names, ranks)
+
+
+def test_ranks_of_a_machine_take_its_gpus_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    def taken(**environment: str) -> int:
+        with monkeypatch.context() as m:
+            for name, value in environment.items():
+                m.setenv(name, value)
+            return choose("cuda", ["a slow one", "b", "c"], [1, 0, 0])
+
+    assert taken() == 1
+    ranks = [str(n) for n in range(4)]
+    assert [taken(RLX_RENDEZVOUS="/tmp", RLX_RANK=n, RLX_RANKS="4") for n in ranks] == [1, 2, 1, 2]
+    assert [taken(PMI_RANK=n, MPI_LOCALRANKID="1") for n in ranks] == [2] * 4
+    assert [taken(PMIX_RANK=n, SLURM_LOCALID="0") for n in ranks] == [1] * 4
+    assert taken(PMI_RANK="3", MPI_LOCALRANKID="1", RLX_GPU="0") == 0
 
 
 def test_kernels_say_little_of_their_code() -> None:

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx import knobs
 from rlx.base.frozen import frozen
+from rlx.base.world import local_rank
 from rlx.errors import DeviceError, DeviceLostError, OutOfMemoryError
 
 __all__ = ["Codes", "Library", "address", "choose", "signature"]
@@ -98,13 +99,15 @@ def address(view: memoryview) -> tuple[int, Any]:
 
 def choose(api: str, names: Sequence[str], ranks: Sequence[int]) -> int:
     """The device to use of those with such names: the one that RLX_GPU says, by its number or a
-    part of its name, or else the first of the lowest rank. DeviceError if there is none."""
+    part of its name, or else the first of the lowest rank; processes of ``rlx launch`` or MPI on
+    one machine take those of the lowest rank in turn. DeviceError if there is none."""
     wanted = knobs.gpu.get()
     listed = ", ".join(f"{i} {name!r}" for i, name in enumerate(names)) or "none"
     if not names:
         raise DeviceError(f"{api} works, but finds no device")
     if not wanted:
-        return min(range(len(names)), key=lambda i: ranks[i])
+        best = [i for i, rank in enumerate(ranks) if rank == min(ranks)]
+        return best[local_rank() % len(best)]
     for i, name in enumerate(names):
         if wanted == str(i) or (not wanted.isdigit() and wanted.lower() in name.lower()):
             return i

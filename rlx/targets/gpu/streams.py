@@ -154,7 +154,7 @@ class StreamDriver(Driver):
             text = c.create_string_buffer(256)
             self.do("name", text, len(text), ordinal)
             names.append(text.value.decode(errors="replace"))
-        at = choose(self.api, names, range(len(names)))
+        at = choose(self.api, names, [0] * len(names))
         return at, names[at]
 
     def _total_memory(self) -> int:
