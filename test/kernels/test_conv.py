@@ -365,3 +365,19 @@ def test_every_rank_and_adjoint_goes_through_the_kernels() -> None:
     ])  # fmt: skip
     agrees(g)
     assert {n.partition(":")[0] for n in dispatched(g)} == {"conv"}
+
+
+def test_tiles_along_a_row_ask_for_their_results_and_what_these_read() -> None:
+    """Where a channel's begin and end; of numbers a channel nothing, and nothing of whole rows."""
+    target = kernel_target(preset("x86-64-v4"))
+    for size, ends in ((30, 2), (7, 0)):
+        square, one = (1, size, size), (1, 1, 1)
+        shape = ConvShape(1, 1, 8, 32, square, square, (1, 3, 3), one, (0, 1, 1), one)
+        layout, kinds = Planes(square, one, 8 * size * size, size * size), ("channel", "full")
+        config = conv_channels_plan.config_of(
+            target, shape, layout, f32, BIAS_RESIDUAL, kinds, images=True
+        )
+        text = conv.emit("layer", config, target).text
+        asked = [text.count(f"memref.prefetch %{b}[") for b in ("operand0", "operand1", "c")]
+        each = len(config.tiles) * ends
+        assert asked == [0, each, each]

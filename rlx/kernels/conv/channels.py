@@ -46,9 +46,6 @@ def emit(name: str, config: ConvChannelsConfig, target: KernelTarget) -> KernelT
 
 AHEAD = 16
 """Steps from a request for weights to their use."""
-CHANNELS_AHEAD = 8
-"""Channels from a request to their use, for windows of one tap: channels lie far apart, where the
-hardware does not look for the next one."""
 LINE_BYTES = 64
 
 
@@ -168,7 +165,7 @@ class _Emitter:
         strip = k.select(self.part < self.channels, place * self.strip_size, 0)
 
         def sums(n: int) -> None:
-            self.sums(config.tiles[n], x, block, c, stop, strip, there)
+            self.sums(config.tiles[n], x, block, c, stop, strip, there, out)
 
         def one_of(n: int) -> None:
             if n == len(self.ends):
@@ -182,7 +179,7 @@ class _Emitter:
 
     def sums(
         self, shape: ChannelsTile, x: Reg, block: _Block, c: Reg, stop: Reg, strip: Reg,
-        there: tuple[Reg, Reg] | None,
+        there: tuple[Reg, Reg] | None, out: Reg,
     ) -> None:  # fmt: skip
         """Add the channels [c, stop) to the sums of a tile in the strip; the first ones begin
         them. On images, ``there`` are the rows of taps of a tile of one row."""
@@ -205,13 +202,13 @@ class _Emitter:
             first,
             [zero] * len(places),
         )
-        found = self.reduce(shape, x, block.w, c, stop, start, there)
+        found = self.reduce(shape, x, block.w, c, stop, start, there, out)
         for at, value in zip(places, found, strict=True):
             k.store(value, self.strip, at, self.lanes)
 
     def reduce(
         self, shape: ChannelsTile, x: Reg, w: Reg, c: Reg, stop: Reg, start: list[Reg],
-        there: tuple[Reg, Reg] | None,
+        there: tuple[Reg, Reg] | None, out: Reg,
     ) -> list[Reg]:  # fmt: skip
         """The sums in registers, in the order window, vector."""
         k, width, line = self.k, self.width, LINE_BYTES // self.config.dtype.bytes
@@ -240,6 +237,8 @@ class _Emitter:
             at = c * self.x_channel
             for place in ahead:
                 k.prefetch(self.x, place + at)
+            if shape.rows == 1:
+                self.epilogue.request(out + (c % self.width) * self.c_channel, shape.windows)
             if self.edges is not None:
                 weight = w + c * self.taps * width
                 return self.over_rows(shape, at, weight, step, acc, self.edges, there)
@@ -251,8 +250,10 @@ class _Emitter:
         return k.loop(c, stop, 1, channel, start)
 
     def ahead(self, shape: ChannelsTile, starts: Sequence[Reg]) -> list[Reg]:
-        """What a tile whose rows begin at ``starts`` requests: of one tap some channels ahead; of
-        several the last row of the windows of a tile to come, which finds the others in a cache."""
+        """What a tile whose rows begin at ``starts`` requests of a channel: of one tap the end of the
+        next tile, which begins in a line of this one; of several the last row of the windows of a
+        tile to come, which finds the others in a cache. Channels lie far apart, where the hardware
+        does not look ahead."""
         if self.edges is not None:
             last = starts[-1] + self.edges.tap_row * (self.edges.rows - 1)
         elif self.offsets is not None:
@@ -260,7 +261,8 @@ class _Emitter:
                 self.k.load(self.offsets, self.taps - 1), self.taps.dtype
             )
         else:
-            return [first + self.x_channel * CHANNELS_AHEAD for first in starts]
+            end = self.x_main + (shape.columns - 1) * self.config.step
+            return [first + end for first in starts]
         return [last + (self.x_row * shape.rows if shape.rows > 1 else self.x_main * 2)]
 
     def over_rows(

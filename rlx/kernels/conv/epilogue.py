@@ -40,6 +40,13 @@ class ConvEpilogue:
         else:
             body(*given)
 
+    def request(self, at: Reg, count: int) -> None:
+        """Ask for the lines of ``count`` neighbouring results at ``at``, and of what they read."""
+        full = [b for b, kind in zip(self.operands, self.kinds, strict=True) if kind == "full"]
+        for buffer in (self.c, *full):
+            for n in sorted({0, count - 1}):
+                self.k.prefetch(buffer, at + n)
+
     def numbers(self, channel: Reg) -> dict[int, Reg]:
         """The operands that are one number in an output channel."""
         return {
