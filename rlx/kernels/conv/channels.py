@@ -235,10 +235,9 @@ class _Emitter:
 
         def channel(c: Reg, *acc: Reg) -> list[Reg]:
             at = c * self.x_channel
-            for place in ahead:
-                k.prefetch(self.x, place + at)
-            if shape.rows == 1:
-                self.epilogue.request(out + (c % self.width) * self.c_channel, shape.windows)
+            self.request(
+                shape, [place + at for place in ahead], out + (c % self.width) * self.c_channel
+            )
             if self.edges is not None:
                 weight = w + c * self.taps * width
                 return self.over_rows(shape, at, weight, step, acc, self.edges, there)
@@ -249,11 +248,18 @@ class _Emitter:
 
         return k.loop(c, stop, 1, channel, start)
 
+    def request(self, shape: ChannelsTile, ahead: Sequence[Reg], out: Reg) -> None:
+        """Ask for what comes next of the input, and for the results of a tile in a channel."""
+        for place in ahead:
+            self.k.prefetch(self.x, place)
+        if shape.rows == 1:
+            self.epilogue.request(out, shape.windows)
+
     def ahead(self, shape: ChannelsTile, starts: Sequence[Reg]) -> list[Reg]:
-        """What a tile whose rows begin at ``starts`` requests of a channel: of one tap the end of the
-        next tile, which begins in a line of this one; of several the last row of the windows of a
-        tile to come, which finds the others in a cache. Channels lie far apart, where the hardware
-        does not look ahead."""
+        """What a tile whose rows begin at ``starts`` requests of a channel: of one tap the end of
+        the next tile, which begins in a line of this one; of several the last row of the windows of
+        a tile to come, which finds the others in a cache. Channels lie far apart, where the
+        hardware does not look ahead."""
         if self.edges is not None:
             last = starts[-1] + self.edges.tap_row * (self.edges.rows - 1)
         elif self.offsets is not None:
