@@ -2,11 +2,11 @@
 
 The inputs of the layers are the rows of a step, whose number is a symbol: ``ids``, ``positions``
 and ``sequence``, i32 ``[rows]``; ``table``, the pages of each sequence, i32 ``[sequences,
-pages]``; for each layer ``keys.i`` and ``values.i``, the cache ``[slots, kv_heads * head_dim]``, or
-of one with states ``conv.i`` and ``state.i``, and then ``states``, i32 ``[sequences]``, the slots
-in these of each sequence; with adapters also ``adapter``, i32 ``[rows]``. The
-outputs are the rows' hidden states, f32 ``[rows, hidden]``, and the caches, which are written over
-those that came in (``donate``).
+pages]``; for each layer of attention ``keys.i`` and ``values.i``, the cache ``[slots, kv_heads *
+head_dim]``, or of one with states ``conv.i`` and ``state.i``, and then ``states``, i32
+``[sequences]``, the slots in these of each sequence; with adapters also ``adapter``, i32
+``[rows]``. The outputs are the rows' hidden states, f32 ``[rows, hidden]``, and the caches, which
+are written over those that came in (``donate``).
 
 The head is a graph of its own, from hidden states to logits: few rows want these, and how many do
 is another symbol, whose variants would multiply with those of the rows.
@@ -57,12 +57,11 @@ class Cache:
     ) -> dict[str, tuple[tuple[int, ...], DType]]:
         """What the layers keep between steps, by the names of inputs: shapes and element types."""
         found: dict[str, tuple[tuple[int, ...], DType]] = {}
-        for i, state in enumerate(config.states):
-            if state and config.recurrent is not None:
-                conv, own = config.recurrent.shapes
-                found[f"conv.{i}"] = (self.states, *conv), f32
-                found[f"state.{i}"] = (self.states, *own), f32
-            else:
+        for i, kind in enumerate(config.kinds):
+            if kind == "state" and config.recurrent is not None:
+                for part, own in config.recurrent.shapes.items():
+                    found[f"{part}.{i}"] = (self.states, *own), f32
+            elif kind != "network":
                 shape = self.slots, kv_heads * config.head_dim
                 found[f"keys.{i}"] = found[f"values.{i}"] = shape, self.dtype
         return found
@@ -187,7 +186,8 @@ class _Layers(FeedForward):
     ) -> None:
         """``alone``: of one sequence, whose keys lie in one page."""
         rows = Dim("rows", 1)
-        super().__init__(Graph(config.family.name), weights, config.family.name, stacks, rows)
+        name = config.family.name
+        super().__init__(Graph(name), weights, name, stacks, rows, config.biased)
         self.share = share
         self.rounds = precision == "q8"
         self.config, self.cache, g = config, cache, self.graph
@@ -200,11 +200,11 @@ class _Layers(FeedForward):
             self.table = g.input("table", cache.table, "i32")
         if config.recurrent is not None:
             self.states = self._states(alone)
-        made = [
-            g.input(name, shape, dt)
-            for name, (shape, dt) in cache.memories(config, len(share.kv_heads)).items()
-        ]
-        self.caches = list(zip(made[::2], made[1::2], strict=True))
+        self.caches: dict[int, list[Value]] = {}
+        self.first = len(g.inputs)
+        for name, (shape, dt) in cache.memories(config, len(share.kv_heads)).items():
+            layer = int(name.rpartition(".")[2])
+            self.caches.setdefault(layer, []).append(g.input(name, shape, dt))
         self.written: list[Value] = []
 
     def build(self) -> StepGraph:
@@ -220,9 +220,7 @@ class _Layers(FeedForward):
         for i in range(c.layers):
             x = self.layer(i, x)
         self.graph.set_outputs([self.norm(x, "output_norm"), *self.written])
-        names = [str(v.name) for v in self.graph.inputs]
-        first = names.index(str(self.caches[0][0].name))
-        donate = tuple((first + n, 1 + n) for n in range(len(self.written)))
+        donate = tuple((self.first + n, 1 + n) for n in range(len(self.written)))
         return StepGraph(self.graph, self.params, donate)
 
     def norm(self, x: Value, name: str, size: int = 0) -> Value:
@@ -282,11 +280,12 @@ class _Layers(FeedForward):
 
     def layer(self, i: int, x: Value) -> Value:
         """Attention and the feed-forward network, each with its norms and its residual; in some
-        families both take the rows that come in."""
+        families both take the rows that come in, and in some a layer is one of them."""
         c, name = self.config, f"blk.{i}"
         before, second = c.family.before, f"{name}.ffn_norm"
         y = self.norm(x, f"{name}.attn_norm") if before else x
-        mixed = self.recurrent(i, y) if c.states[i] else self.attention(i, y)
+        blocks = {"state": self.recurrent, "network": self.feed_forward}
+        mixed = blocks.get(c.kinds[i], self.attention)(i, y)
         added = self.added(mixed, f"{name}.post_attention_norm")
         if not c.family.network:
             return x + added

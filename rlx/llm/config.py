@@ -10,7 +10,9 @@ from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError
-from rlx.llm.families import FAMILIES, Family, family_of
+from rlx.llm.entries import GGUF_FILE, HF_FILE, entries_of, mapping, real, whole
+from rlx.llm.families import FAMILIES, QKV, Family, family_of
+from rlx.llm.layers import Kind, kinds_of, layer_types_of, turned_of, windows_of
 from rlx.llm.recurrent import Recurrent
 from rlx.llm.rotary import Rotary
 
@@ -38,8 +40,8 @@ class ModelConfig:
     ``experts_used`` of so many, of ``expert_inner`` units, from ``groups_used`` of
     ``expert_groups`` groups of them. ``unit_limit`` and ``unit_slope`` are those of clamped units.
     ``plain_norm``: queries and keys have a norm without weights, in the families that may have it.
-    ``states`` says which layers have states, of the sizes ``recurrent``, in place of keys and
-    values.
+    ``kinds`` says what each layer is; those with states have such of the sizes ``recurrent``.
+    ``biased`` are the products of a layer whose bias a file must have.
     """
 
     family: Family
@@ -77,7 +79,13 @@ class ModelConfig:
     latent: Latent | None = None
     plain_norm: bool = True
     recurrent: Recurrent | None = None
-    states: tuple[bool, ...] = ()
+    kinds: tuple[Kind, ...] = ()
+    biased: tuple[str, ...] = ()
+
+    @property
+    def attends(self) -> tuple[bool, ...]:
+        """Which layers have keys and values."""
+        return tuple(kind in ("full", "window") for kind in self.kinds)
 
     @property
     def value_dim(self) -> int:
@@ -93,7 +101,7 @@ class ModelConfig:
         own = {k[len(prefix) :]: v for k, v in metadata.items() if k.startswith(prefix)}
         if own.get("expert_gating_func") == _SIGMOID and family.router != "sigmoid":
             family = _with_sigmoid(family, arch)
-        found = {name: own[key] for name, key in _GGUF.items() if own.get(key) is not None}
+        found = entries_of(own, GGUF_FILE)
         found["vocab"] = vocab
         found["rope"] = {
             "rope_theta": own.get("rope.freq_base", 10000.0),
@@ -110,8 +118,8 @@ class ModelConfig:
             found["logit_scale"] = found.pop("logit_divisor")
         if family.recurrent == "mamba2":
             # Whose files say how many heads there are by what is a rank elsewhere.
-            found["ssm_heads"] = heads = _number(found, "the metadata", "step_rank")
-            found["ssm_width"] = _number(found, "the metadata", "ssm_inner") // heads
+            found["ssm_heads"] = heads = whole(found, GGUF_FILE, "step_rank")
+            found["ssm_width"] = whole(found, GGUF_FILE, "ssm_inner") // heads
         if own.get("ssm.dt_b_c_rms"):
             found["part_eps"] = found.get("eps", 1e-5)
         if family.latent:
@@ -120,7 +128,7 @@ class ModelConfig:
         if family.name in ("gemma2", "gemma3") and found.get("layers") in (46, 62):
             # The files of the 27B models do not say that their scale is another.
             found["query_scalar"] = found["hidden"] / found["heads"]
-        return _made(family, found, "the metadata")
+        return _made(family, found, GGUF_FILE)
 
     @staticmethod
     def from_hf(config: Mapping[str, Any]) -> ModelConfig:
@@ -129,37 +137,51 @@ class ModelConfig:
         if isinstance(text, Mapping):
             config = {**config, **text}
         family = family_of("hf", config.get("model_type"))
-        found = {
-            name: config[key]
-            for name, keys in _HF.items()
-            for key in keys.split()
-            if config.get(key) is not None
-        }
+        found = entries_of(config, HF_FILE)
         if config.get("rope_interleave") is False:
             family = replace(family, adjacent="")
         if config.get("alibi"):
             raise ModelError(f"a {family.name} with ALiBi cannot be run: RLX has rotary embeddings")
         _find_sizes(config, found)
-        rope = config.get("rope_parameters") or {}
-        if "full_attention" in rope:
-            found["local_rope"], rope = rope.get("sliding_attention"), rope["full_attention"]
-        found["rope"] = {
-            "rope_theta": config.get("rope_theta", 10000.0),
-            **(config.get("rope_scaling") or {}), **rope,
-        }  # fmt: skip
-        if "local_theta" in found:
-            found["local_rope"] = {"rope_theta": found["local_theta"]}
-        share = config.get("rotary_pct", config.get("partial_rotary_factor"))
-        share = found["rope"].get("partial_rotary_factor", share)
-        if share is not None:
-            head = found.get("head_dim") or found["hidden"] // found["heads"]
-            found["rotary_dim"] = int(head * share)
+        _find_layers(config, found)
+        _find_rope(family, config, found)
         found["activation"] = _activation(family, config)
+        if config.get("attention_bias") is True and not family.latent:
+            found["biased"] = QKV
         if config.get("topk_method") == "greedy":
             found["expert_groups"] = found["groups_used"] = 1
         if config.get("use_sliding_window") is False:
             found.pop("window", None)
-        return _made(family, found, "config.json")
+        return _made(family, found, HF_FILE)
+
+
+def _find_rope(family: Family, config: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """What is said of rotary embeddings, in the ways of newer and of older files."""
+    rope, scaling = (mapping(config, HF_FILE, n) for n in ("rope_parameters", "rope_scaling"))
+    if "full_attention" in rope:
+        found["local_rope"] = mapping(rope, "rope_parameters", "sliding_attention")
+        rope = mapping(rope, "rope_parameters", "full_attention")
+    found["rope"] = {"rope_theta": config.get("rope_theta", 10000.0), **scaling, **rope}
+    if "local_theta" in found:
+        found["local_rope"] = {"rope_theta": found["local_theta"]}
+    share = config.get("rotary_pct", config.get("partial_rotary_factor", family.turned_share))
+    share = found["rope"].get("partial_rotary_factor", share)
+    if share is not None:
+        head = found.get("head_dim") or whole(found, HF_FILE, "hidden") // whole(
+            found, HF_FILE, "heads"
+        )
+        found["rotary_dim"] = int(head * real(share, HF_FILE, "partial_rotary_factor"))
+
+
+def _find_layers(config: Mapping[str, Any], found: dict[str, Any]) -> None:
+    """What the layers are, and how many."""
+    layers = found.get("layers")
+    own = layer_types_of(config, layers if isinstance(layers, int) else 0)
+    kinds = found.setdefault("layer_types", own)
+    if kinds is not None:
+        found.setdefault("layers", len(kinds))
+    if "position_embedding_type" in config:
+        found["turns"] = [config["position_embedding_type"] == "rope"] * len(kinds or ())
 
 
 def _find_sizes(config: Mapping[str, Any], found: dict[str, Any]) -> None:
@@ -171,8 +193,28 @@ def _find_sizes(config: Mapping[str, Any], found: dict[str, Any]) -> None:
         found["kv_heads"] = 1 if config["multi_query"] else found.get("heads")
     if config.get("model_type") == "falcon_mamba":
         found.setdefault("part_eps", 1e-6)  # files that do not say it have the norms too
+    if "mamba_n_heads" in config and config.get("mamba_d_head", "auto") == "auto":
+        inner = whole(found, HF_FILE, "hidden") * real(found.get("expand", 2), HF_FILE, "expand")
+        found["ssm_width"] = int(inner) // whole(found, HF_FILE, "ssm_heads")
+    if config.get("model_type") == "nemotron_h":
+        # The step sizes have no other limits there, whatever time_step_limit says.
+        found["step_limits"] = [config.get("time_step_min", 0.001), math.inf]
+        found.setdefault("ssm_activation", "silu")
+    if config.get("block_auto_adjust_ff_dim"):
+        found["inner"] = _rounded(config)
     if "hidden" in found and ("n_inner" in config or "ffn_hidden_size" in config):
         found.setdefault("inner", 4 * found["hidden"])
+
+
+def _rounded(config: Mapping[str, Any]) -> Any:
+    """The units of a network that are two thirds of what is said, times a factor, rounded up."""
+    inner, step = config.get("intermediate_size"), config.get("block_multiple_of", 256)
+    if not isinstance(inner, int) or not isinstance(step, int) or step < 1:
+        return inner
+    factor = config.get("block_ffn_dim_multiplier")
+    factor = 1 if factor is None else real(factor, HF_FILE, "block_ffn_dim_multiplier")
+    inner = int(factor * int(2 * inner / 3))
+    return -(-inner // step) * step
 
 
 _UNIT_LIMIT, _UNIT_SLOPE = 7.0, 1.702
@@ -180,53 +222,6 @@ _UNIT_LIMIT, _UNIT_SLOPE = 7.0, 1.702
 
 _SIGMOID = 2
 """llama.cpp's number of that router."""
-
-_GGUF = {
-    "hidden": "embedding_length", "layers": "block_count", "heads": "attention.head_count",
-    "kv_heads": "attention.head_count_kv", "head_dim": "attention.key_length",
-    "inner": "feed_forward_length", "context": "context_length",
-    "eps": "attention.layer_norm_rms_epsilon", "plain_eps": "attention.layer_norm_epsilon",
-    "rotary_dim": "rope.dimension_count", "window": "attention.sliding_window",
-    "attention_scale": "attention.scale", "attention_softcap": "attn_logit_softcapping",
-    "logit_softcap": "final_logit_softcapping", "logit_divisor": "logit_scale",
-    "embedding_scale": "embedding_scale", "residual_scale": "residual_scale",
-    "clip": "attention.clamp_kqv", "experts": "expert_count", "experts_used": "expert_used_count",
-    "expert_inner": "expert_feed_forward_length", "expert_norm": "expert_weights_norm",
-    "expert_scale": "expert_weights_scale", "expert_groups": "expert_group_count",
-    "groups_used": "expert_group_used_count", "parallel": "use_parallel_residual",
-    "query_rank": "attention.q_lora_rank", "rank": "attention.kv_lora_rank",
-    "value_dim": "attention.value_length", "conv": "ssm.conv_kernel", "ssm_inner": "ssm.inner_size",
-    "state": "ssm.state_size", "step_rank": "ssm.time_step_rank", "ssm_groups": "ssm.group_count",
-}  # fmt: skip
-_HF = {
-    "vocab": "vocab_size", "hidden": "hidden_size n_embd", "layers": "num_hidden_layers n_layer",
-    "heads": "num_attention_heads n_head", "kv_heads": "num_key_value_heads num_kv_heads",
-    "head_dim": "head_dim", "inner": "intermediate_size n_inner ffn_hidden_size",
-    "context": "max_position_embeddings n_positions",
-    "eps": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon norm_eps",
-    "window": "sliding_window", "layer_types": "layer_types", "turns": "no_rope_layers",
-    "query_scalar": "query_pre_attn_scalar", "attention_softcap": "attn_logit_softcapping",
-    "logit_softcap": "final_logit_softcapping", "logit_divisor": "logits_scaling",
-    "logit_scale": "logit_scale", "attention_scale": "attention_multiplier",
-    "embedding_scale": "embedding_multiplier", "residual_scale": "residual_multiplier",
-    "clip": "clip_qkv", "experts": "num_local_experts num_experts n_routed_experts moe_num_experts",
-    "experts_used": "num_experts_per_tok moe_k moe_topk", "expert_inner": "moe_intermediate_size",
-    "expert_norm": "norm_topk_prob", "expert_scale": "routed_scaling_factor",
-    "expert_groups": "n_group", "groups_used": "topk_group",
-    "local_theta": "rope_local_base_freq", "parallel": "use_parallel_residual parallel_attn",
-    "query_rank": "q_lora_rank", "rank": "kv_lora_rank", "plain_dim": "qk_nope_head_dim",
-    "rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim",
-    "rotary_dim": "rotary_dim", "plain_norm": "use_qk_norm",
-    "chunk": "attention_chunk_size", "floor": "floor_scale", "unit_limit": "swiglu_limit",
-    "unit_slope": "swiglu_alpha", "conv": "conv_kernel linear_conv_kernel_dim",
-    "state": "state_size", "expand": "expand", "step_rank": "time_step_rank",
-    "part_eps": "mixer_rms_eps", "ssm_heads": "num_heads", "ssm_width": "head_dim",
-    "ssm_groups": "n_groups",
-    "step_limits": "time_step_limit", "delta_heads": "linear_num_value_heads",
-    "delta_key_heads": "linear_num_key_heads", "delta_width": "linear_value_head_dim",
-    "delta_size": "linear_key_head_dim",
-}  # fmt: skip
-"""What a configuration has, by the names in files."""
 
 
 def _with_sigmoid(family: Family, arch: str) -> Family:
@@ -240,14 +235,15 @@ def _with_sigmoid(family: Family, arch: str) -> Family:
 
 def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
     for name in ("vocab", "hidden", "layers"):
-        _whole(found, name, where)
-    states, recurrent = _states(family, found, where)
+        whole(found, where, name)
+    kinds = kinds_of(family, found)
+    recurrent = _recurrent(family, found, where, kinds)
     for name in ("heads", "context"):
-        _whole(found, name, where)
-    _whole(found, "kv_heads", where, found["heads"])
+        whole(found, where, name)
+    whole(found, where, "kv_heads", found["heads"])
     latent = _latent(found, where) if family.latent else None
-    _whole(found, "head_dim", where, found["hidden"] // found["heads"])
-    _whole(found, "inner", where, 1 if family.experts or not family.network else None)
+    whole(found, where, "head_dim", found["hidden"] // found["heads"])
+    whole(found, where, "inner", 1 if family.experts or not family.network else None)
     head_dim = found["head_dim"]
     rope = found["rope"]
     rotary = Rotary.of(rope, found.get("rotary_dim", head_dim), found["context"])
@@ -259,13 +255,15 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
     experts = family.experts and bool(found.get("experts"))
     if experts:
         _experts(found, where)
-    scale = found.get("attention_scale") or 1 / math.sqrt(found.get("query_scalar") or head_dim)
+    if (squared := found.get("query_scalar") or head_dim) <= 0:
+        raise ModelError(f"{where}: queries are divided by the root of {squared}, which has none")
+    scale = found.get("attention_scale") or 1 / math.sqrt(squared)
     if latent is not None:
         scale *= rotary.sharpness(rope.get("mscale_all_dim") or 0.0)
     embedding = found.get("embedding_scale", 1.0)
     if family.embedding == "root":
         embedding = math.sqrt(found["hidden"])
-    windows = _windows(family, found)
+    windows = windows_of(kinds, found)
     if family.unturned and "chunk" in found:
         # Up to here layers with chunks see all keys, and queries have no other temperature.
         found["context"] = min(found["context"], found["chunk"], found.get("floor", 8192) - 1)
@@ -282,32 +280,30 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
         found.get("expert_inner", 0), bool(found.get("expert_norm", family.expert_norm)),
         float(found.get("expert_scale") or 1.0), found.get("expert_groups") or 1,
         found.get("groups_used") or 1, float(found.get("unit_limit", _UNIT_LIMIT)),
-        float(found.get("unit_slope", _UNIT_SLOPE)), _turned(family, found, windows, states),
+        float(found.get("unit_slope", _UNIT_SLOPE)), turned_of(family, found, kinds, windows),
         bool(found.get("parallel", family.parallel)), latent, bool(found.get("plain_norm", True)),
-        recurrent, states,
+        recurrent, kinds, (*family.biased, *found.get("biased", ())),
     )  # fmt: skip
 
 
-def _states(
-    family: Family, found: dict[str, Any], where: str
-) -> tuple[tuple[bool, ...], Recurrent | None]:
-    """Which layers have states in place of keys and values, and the sizes of these."""
-    layers, kinds = found["layers"], found.get("layer_types")
-    if not family.recurrent:
-        return (False,) * layers, None
-    states = (True,) * layers if kinds is None else tuple(k == "linear_attention" for k in kinds)
-    recurrent = Recurrent.of(family.recurrent, found, partial(_number, found, where))
-    if all(states):
+def _recurrent(
+    family: Family, found: dict[str, Any], where: str, kinds: tuple[Kind, ...]
+) -> Recurrent | None:
+    """The sizes of the blocks with states, if there are any."""
+    if "state" not in kinds:
+        return None
+    recurrent = Recurrent.of(family.recurrent, found, partial(whole, found, where))
+    if not {"full", "window"} & {*kinds}:
         # Without attention a sequence may be as long as one likes.
         found.update(heads=1, kv_heads=1, head_dim=1)
         found.setdefault("context", 1 << 20)
-    return states, recurrent
+    return recurrent
 
 
 def _latent(found: dict[str, Any], where: str) -> Latent:
     """The sizes of latent attention. Every head has keys of its own, which share what turns."""
     for name in ("rank", "plain_dim", "rope_dim", "value_dim"):
-        _whole(found, name, where)
+        whole(found, where, name)
     found["head_dim"] = found["plain_dim"] + found["rope_dim"]
     found["rotary_dim"], found["kv_heads"] = found["rope_dim"], found["heads"]
     if found["value_dim"] > found["head_dim"]:
@@ -323,10 +319,10 @@ def _latent(found: dict[str, Any], where: str) -> Latent:
 def _experts(found: dict[str, Any], where: str) -> None:
     """Check what says which experts there are."""
     for name in ("experts", "experts_used"):
-        _whole(found, name, where)
-    _whole(found, "expert_inner", where, found["inner"])
+        whole(found, where, name)
+    whole(found, where, "expert_inner", found["inner"])
     for name in ("expert_groups", "groups_used"):
-        _whole(found, name, where, 1)
+        whole(found, where, name, 1)
     groups = found["expert_groups"]
     if found["experts"] % groups or found["groups_used"] > groups:
         raise ModelError(
@@ -346,59 +342,6 @@ def _activation(family: Family, config: Mapping[str, Any]) -> str:
     name = config.get(family.activation_key)
     if name is None:
         return family.activation
-    if name not in _ACTIVATIONS:
+    if not isinstance(name, str) or name not in _ACTIVATIONS:
         raise ModelError(f"the activation {name!r} cannot be run; there are {list(_ACTIVATIONS)}")
     return _ACTIVATIONS[name]
-
-
-def _whole(found: dict[str, Any], name: str, where: str, default: int | None = None) -> None:
-    """Check that a number is there, and a positive whole one."""
-    n = found.get(name, default)
-    if isinstance(n, bool) or not hasattr(n, "__index__") or not 0 < int(n) < 1 << 31:
-        raise ModelError(f"{where} has {n!r} for {name}, expected a positive whole number")
-    found[name] = int(n)
-
-
-def _number(found: dict[str, Any], where: str, name: str, default: int | None = None) -> int:
-    """A positive whole number that is there."""
-    _whole(found, name, where, default)
-    return found[name]
-
-
-def _windows(family: Family, found: Mapping[str, Any]) -> tuple[int, ...]:
-    """How many keys the rows of each layer see at most."""
-    window, layers = int(found.get("window") or 0), found["layers"]
-    kinds = found.get("layer_types")
-    if kinds is None:
-        full = [bool(family.every) and not (i + 1) % family.every for i in range(layers)]
-    else:
-        known = {"full_attention": True, "sliding_attention": False, "chunked_attention": True}
-        if family.recurrent:
-            known["linear_attention"] = True
-        wrong = [k for k in kinds if k not in known]
-        if wrong or len(kinds) != layers:
-            found_ = f"a layer of {wrong[0]}" if wrong else f"{len(kinds)} layer_types"
-            raise ModelError(f"{found_} in a model of {layers} layers, which RLX cannot run")
-        full = [known[k] for k in kinds]
-    return tuple(0 if f else window for f in full)
-
-
-def _turned(
-    family: Family, found: Mapping[str, Any], windows: tuple[int, ...], states: tuple[bool, ...]
-) -> tuple[bool, ...]:
-    """Which layers have a rotary embedding."""
-    if any(states):
-        return tuple(not s for s in states)
-    if family.learned:
-        return (False,) * len(windows)
-    given = found.get("turns")
-    if given is not None and family.unturned:
-        if len(given) != len(windows):
-            raise ModelError(
-                f"{len(given)} entries say which of {len(windows)} layers have rotary embeddings"
-            )
-        return tuple(bool(n) for n in given)
-    if family.unturned == "full":
-        return tuple(bool(w) or not any(windows) for w in windows)
-    every = family.unturned
-    return tuple(not every or bool((i + 1) % every) for i in range(len(windows)))

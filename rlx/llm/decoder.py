@@ -77,7 +77,7 @@ class Decoder:
         self.context = min(config.context, context or min(config.context, 4096))
         self.max_rows = max_rows
         pages = -(-max(tokens or 0, self.context) // page_size)
-        if all(config.states):  # no keys: a page is there for the sequence that has it
+        if not any(config.attends):  # no keys: a page is there for the sequence that has it
             pages, page_size = sequences, self.context
         self.cache = Cache(pages, page_size, dtype(cache), sequences, self.context, sequences)
         if config.recurrent is not None and mesh is not None:

@@ -14,9 +14,7 @@ __all__ = ["FeedForward"]
 
 
 class FeedForward(GraphWeights):
-    """The networks of a decoder. Its parts are found by the names of the weights that a file has:
-    without a gate a network has one product before its activation, and a layer with a router has
-    experts."""
+    """The networks of a decoder. A layer whose file has a router has experts."""
 
     config: ModelConfig
     share: Share
@@ -24,10 +22,12 @@ class FeedForward(GraphWeights):
     def feed_forward(self, i: int, x: Value) -> Value:
         """What a layer's network, or those of its experts, make of the rows."""
         c, name = self.config, f"blk.{i}"
-        if f"{name}.ffn_gate_inp.weight" not in self.weights:
-            return self.network(name, x, c.inner)
-        y = self.experts(name, x)
         shared = self.weights.get(f"{name}.ffn_up_shexp.weight")
+        if f"{name}.ffn_gate_inp.weight" not in self.weights:
+            if shared is None:
+                return self.network(name, x, c.inner)
+            return self.network(name, x, shared.shape[0], "_shexp")
+        y = self.experts(name, x)
         if shared is None:
             return y
         z = self.network(name, x, shared.shape[0], "_shexp")
@@ -39,7 +39,7 @@ class FeedForward(GraphWeights):
     def network(self, name: str, x: Value, inner: int, end: str = "") -> Value:
         """One network of so many units; ``end`` is that of its weights' names."""
         c, units = self.config, self.share.units(inner)
-        gated = f"{name}.ffn_gate{end}.weight" in self.weights
+        gated = not c.family.ungated
         parts = [
             self.linear(x, f"{name}.ffn_{n}{end}", (inner, c.hidden), rows=units)
             for n in (("gate", "up") if gated else ("up",))
@@ -55,20 +55,30 @@ class FeedForward(GraphWeights):
         c, rows, used = self.config, x.shape[0], self.config.experts_used
         shares, chosen = self.route(name, x)
         chosen = chosen.reshape([rows * used])
-        each = x.reshape([rows, 1, c.hidden]).expand([rows, used, c.hidden])
-        each = each.reshape([rows * used, c.hidden])
+        narrow = self.weights.get(f"{name}.ffn_latent_down.weight")
+        size = c.hidden if narrow is None else narrow.shape[0]
+        if narrow is not None:
+            x = self.linear(x, f"{name}.ffn_latent_down", (size, c.hidden))
+        each = x.reshape([rows, 1, size]).expand([rows, used, size]).reshape([rows * used, size])
         weighs = shares.reshape([rows * used, 1])
         if c.family.expert_early:
             each = each * weighs
-        gate, up = (
-            self.grouped(each, f"{name}.ffn_{n}_exps", (c.expert_inner, c.hidden), 1, chosen)
-            for n in ("gate", "up")
-        )
-        y = self.clamped(gate, up) if c.family.clamped else self.activated(gate) * up
-        y = self.grouped(y, f"{name}.ffn_down_exps", (c.hidden, c.expert_inner), 2, chosen)
+        gated = not c.family.ungated
+        parts = [
+            self.grouped(each, f"{name}.ffn_{n}_exps", (c.expert_inner, size), 1, chosen)
+            for n in (("gate", "up") if gated else ("up",))
+        ]
+        if c.family.clamped:
+            y = self.clamped(*parts)
+        else:
+            y = self.activated(parts[0])
+            y = y * parts[1] if gated else y
+        y = self.grouped(y, f"{name}.ffn_down_exps", (size, c.expert_inner), 2, chosen)
         y = y if c.family.expert_early else y * weighs
-        y = self.share.total(y.reshape([rows, used, c.hidden]).sum(axes=1))
-        if f"{name}.ffn_down_exps.bias" not in self.weights:
+        y = self.share.total(y.reshape([rows, used, size]).sum(axes=1))
+        if narrow is not None:
+            y = self.linear(y, f"{name}.ffn_latent_up", (c.hidden, size))
+        if not self.has_bias(f"{name}.ffn_down_exps"):
             return y
         bias = self.expert_bias(f"{name}.ffn_down_exps", range(c.hidden)).gather(chosen) * weighs
         return y + bias.reshape([rows, used, c.hidden]).sum(axes=1)
@@ -109,7 +119,7 @@ class FeedForward(GraphWeights):
         w, scheme = self.matrix(f"{name}.weight", whole, cut, units)
         w = w.dequantize_blocks(scheme) if scheme else w.cast(to=f32)
         y = x.grouped_matmul(w.transpose(0, 2, 1), chosen)
-        if cut == 2 or f"{name}.bias" not in self.weights:
+        if cut == 2 or not self.has_bias(name):
             return y
         return y + self.expert_bias(name, units).gather(chosen)
 

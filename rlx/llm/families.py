@@ -7,7 +7,13 @@ from typing import Literal
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError, did_you_mean
 
-__all__ = ["FAMILIES", "Family", "family_of"]
+__all__ = ["FAMILIES", "QKV", "Family", "family_of"]
+
+QKV = ("attn_q", "attn_k", "attn_v")
+_ALL = (*QKV, "attn_output", "ffn_up", "ffn_down")
+_OF_GPT_OSS = (
+    *QKV, "attn_output", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"
+)  # fmt: skip
 
 
 @frozen
@@ -29,10 +35,13 @@ class Family:
     **Positions.** ``adjacent``: rotary pairs lie side by side, in GGUF files alone or in all.
     ``every``: of so many layers the last sees all keys, where there is a window. ``local_theta`` is
     the rotary base of the layers with a window, 0 for that of all, which is not stretched there.
-    ``unturned``: of so many layers the last has no rotary embedding; "full": those that see all
-    keys, where others have a window. ``learned``: a table has an embedding of each position.
+    ``unturned``: of so many layers the last has no rotary embedding, of 1 none has; "full": those
+    that see all keys, where others have a window. ``turned_share``: how much of a head is turned
+    where a configuration does not say. ``learned``: a table has an embedding of each position.
 
-    **Products.** ``activation`` of a configuration that says none under ``activation_key``.
+    **Products.** ``activation`` of a configuration that says none under ``activation_key``;
+    ``biased``: those whose bias a file must have, of all that may have one;
+    ``ungated``: networks have one product before it, and no gate.
     ``together``: q, k and v of each group of heads lie together. ``transposed``: matrices are
     ``[in, out]`` in Hugging Face's files. ``embedding``: a factor of the embeddings, "root" for the
     root of their length; ``multiplied``: logits are multiplied by what GGUF files call their scale.
@@ -48,9 +57,10 @@ class Family:
     ``clamped``: what gate and up make is clamped (``rlx.llm.experts``).
 
     **States.** ``recurrent``: the kind of the layers that have a state in place of keys and values
-    (``rlx.llm.mixers``), all of them or those that a configuration says. ``network``: layers have a
-    feed-forward network. ``gated``: what attention gives is multiplied by gates, whose rows lie
-    beside those of queries.
+    (``rlx.llm.mixers``), all of them or those that a configuration says. ``network``: such a block,
+    or attention, has a feed-forward network behind it; without, networks are layers of their own,
+    if there are any. ``gated``: what attention gives is multiplied by gates, whose rows lie beside
+    those of queries.
     """
 
     name: str
@@ -69,9 +79,12 @@ class Family:
     every: int = 0
     local_theta: float | None = None
     unturned: int | Literal["full"] = 0
+    turned_share: float | None = None
     learned: bool = False
     activation: Literal["silu", "gelu", "gelu_approx", "relu2"] = "silu"
     activation_key: str = "hidden_act"
+    biased: tuple[str, ...] = ()
+    ungated: bool = False
     together: bool = False
     transposed: bool = False
     embedding: Literal["", "root"] = ""
@@ -86,7 +99,7 @@ class Family:
     expert_turned: bool = False
     expert_pairs: bool = False
     clamped: bool = False
-    recurrent: Literal["", "mamba", "mamba2", "delta"] = ""
+    recurrent: Literal["", "mamba", "mamba2", "delta", "conv"] = ""
     network: bool = True
     gated: bool = False
 
@@ -106,7 +119,7 @@ _ROWS = (
     Family("ministral", (), ("ministral",)),
     Family("smollm3", ("smollm3",), ("smollm3",), adjacent="gguf", unturned=4),
     Family("seed-oss", ("seed_oss",), ("seed_oss",)),
-    Family("arcee", ("arcee",), ("arcee",), adjacent="gguf", activation="relu2"),
+    Family("arcee", ("arcee",), ("arcee",), adjacent="gguf", activation="relu2", ungated=True),
     Family("helium", (), ("helium",), adjacent="all"),
     Family("ernie4.5", ("ernie4_5",), ("ernie4_5",), adjacent="all"),
     Family("ernie4.5-moe", ("ernie4_5-moe",), ("ernie4_5_moe",), adjacent="all", experts=True),
@@ -117,9 +130,10 @@ _ROWS = (
            unturned=4, experts=True, router="sigmoid", expert_norm=False, expert_early=True,
            expert_turned=True),
     Family("gpt-oss", ("gpt-oss",), ("gpt_oss",), every=2, sinks=True, experts=True,
-           expert_turned=True, expert_pairs=True, clamped=True),
-    Family("qwen2", ("qwen2",), ("qwen2",)),
-    Family("qwen2-moe", ("qwen2moe",), ("qwen2_moe",), experts=True, expert_norm=False),
+           expert_turned=True, expert_pairs=True, clamped=True, biased=_OF_GPT_OSS),
+    Family("qwen2", ("qwen2",), ("qwen2",), biased=QKV),
+    Family("qwen2-moe", ("qwen2moe",), ("qwen2_moe",), experts=True, expert_norm=False,
+           biased=QKV),
     Family("qwen3", ("qwen3",), ("qwen3",), qk_norm="head"),
     Family("qwen3-moe", ("qwen3moe",), ("qwen3_moe",), qk_norm="head", experts=True),
     Family(
@@ -135,12 +149,26 @@ _ROWS = (
            activation_key="hidden_activation", embedding="root"),
     Family("vaultgemma", (), ("vaultgemma",), _AFTER, shifted=True, every=2,
            activation="gelu_approx", activation_key="hidden_activation", embedding="root"),
-    Family("phi", ("phi2",), ("phi",), norm="layer", parallel=True, activation="gelu_approx"),
+    Family("phi", ("phi2",), ("phi",), norm="layer", parallel=True, activation="gelu_approx",
+           biased=_ALL,
+           ungated=True),
     Family("phi3", ("phi3",), ("phi3",)),
-    Family("mamba", ("mamba",), ("mamba", "falcon_mamba"), recurrent="mamba", network=False),
+    Family("mamba", ("mamba",), ("mamba", "falcon_mamba"), recurrent="mamba", network=False,
+           biased=("ssm_dt",)),
     Family("mamba2", ("mamba2",), ("mamba2",), recurrent="mamba2", network=False),
     Family("qwen3-next", (), ("qwen3_next",), shifted=True, qk_norm="head", experts=True,
            recurrent="delta", gated=True),
+    Family("jamba", (), ("jamba",), unturned=1, experts=True, expert_norm=False,
+           recurrent="mamba", biased=("ssm_dt",)),
+    Family("bamba", (), ("bamba",), turned_share=0.5, recurrent="mamba2"),
+    Family("granite-hybrid", (), ("granitemoehybrid",), unturned=1, experts=True,
+           recurrent="mamba2"),
+    Family("nemotron-h", (), ("nemotron_h",), unturned=1, activation="relu2",
+           activation_key="mlp_hidden_act", experts=True, router="sigmoid", recurrent="mamba2",
+           network=False, ungated=True),
+    Family("lfm2", (), ("lfm2",), qk_norm="head", recurrent="conv"),
+    Family("lfm2-moe", (), ("lfm2_moe",), qk_norm="head", experts=True, router="sigmoid",
+           recurrent="conv"),
     Family("granite", ("granite",), ("granite",), adjacent="gguf"),
     Family("granite-moe", ("granitemoe",), ("granitemoe", "granitemoeshared"), adjacent="gguf",
            experts=True),
@@ -170,22 +198,25 @@ _ROWS = (
     Family("cohere2", ("cohere2",), ("cohere2",), norm="layer", parallel=True, adjacent="all",
            every=4, unturned="full", multiplied=True),
     Family("starcoder2", ("starcoder2",), ("starcoder2",), norm="layer",
-           activation="gelu_approx"),
+           activation="gelu_approx", ungated=True),
     Family("stablelm", ("stablelm",), ("stablelm",), norm="layer", qk_norm="heads",
            qk_optional=True),
     Family("nemotron", ("nemotron",), ("nemotron",), norm="layer", shifted=True,
-           activation="relu2"),
-    Family("jais2", ("jais2",), ("jais2",), norm="layer", activation="relu2"),
+           activation="relu2", ungated=True),
+    Family("jais2", ("jais2",), ("jais2",), norm="layer", activation="relu2", ungated=True),
     Family("gpt-neox", ("gptneox",), ("gpt_neox",), norm="layer", parallel=True,
-           activation="gelu", together=True),
+           activation="gelu", together=True, biased=("ffn_up", "ffn_down"),
+           ungated=True),
     Family("gpt-j", (), ("gptj",), norm="layer", parallel=True, adjacent="all",
-           activation="gelu_approx", activation_key="activation_function"),
+           activation="gelu_approx", activation_key="activation_function", ungated=True),
     Family("falcon", ("falcon",), ("falcon",), norm="layer", parallel=True, activation="gelu",
-           activation_key="activation", together=True),
+           activation_key="activation", together=True, ungated=True),
     Family("gpt2", ("gpt2",), ("gpt2",), norm="layer", learned=True, activation="gelu_approx",
-           activation_key="activation_function", transposed=True),
+           activation_key="activation_function", transposed=True, biased=_ALL,
+           ungated=True),
     Family("starcoder", ("starcoder",), ("gpt_bigcode",), norm="layer", learned=True,
-           activation="gelu_approx", activation_key="activation_function"),
+           activation="gelu_approx", activation_key="activation_function", biased=_ALL,
+           ungated=True),
 )  # fmt: skip
 
 FAMILIES = {row.name: row for row in _ROWS}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ Array = np.ndarray[Any, Any]
 
 class GraphWeights:
     """Params of a graph, made as they are asked for; ``family`` is what messages call the model.
+    ``biased`` are the products of layers whose bias a file must have.
 
     ``stacks`` are the adapters of matrices. Where there are any, ``adapter``, i32 ``[rows]``, says
     which one a row has.
@@ -40,8 +41,10 @@ class GraphWeights:
         family: str,
         stacks: Mapping[str, Stack],
         rows: DimLike,
+        biased: Collection[str] = (),
     ) -> None:
         self.graph, self.weights, self.family, self.stacks = graph, weights, family, stacks
+        self.biased = biased
         self.adapter = graph.input("adapter", [rows], "i32") if stacks else None
         self.params: dict[str, Array] = {}
         self.used: dict[str, Value] = {}
@@ -112,9 +115,13 @@ class GraphWeights:
         else:
             y = x.dequant_matmul(w, scheme)
         y = total(self._adapted(y, x, adapted or name, dim, part))
-        if f"{name}.bias" in self.weights:
+        if self.has_bias(name):
             y = y + self.vector(f"{name}.bias", shape[0], rows)
         return y
+
+    def has_bias(self, name: str) -> bool:
+        """Whether there is a bias behind a product, or must be one."""
+        return f"{name}.bias" in self.weights or name.rpartition(".")[2] in self.biased
 
     def _adapted(self, y: Value, x: Value, name: str, dim: int, part: range | None) -> Value:
         """A product with what each row's adapter adds. Rows are multiplied by all adapters' first

@@ -1,13 +1,13 @@
 """Blocks with a recurrent state in place of keys and values: Mamba (A. Gu, T. Dao, 2023), Mamba 2
-(T. Dao, A. Gu, 2024), and the gated delta rule (S. Yang et al., 2024).
+(T. Dao, A. Gu, 2024), the gated delta rule (S. Yang et al., 2024), and a gated convolution alone.
 
-Each begins with a convolution along the sequence. Its rows and the recurrence's states lie in slots
+Each has a convolution along the sequence. Its rows and the recurrence's states lie in slots
 of their own, one to a sequence (``mir.causal_conv_rows`` and its like).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -25,10 +25,10 @@ class Mixer:
 
     def __init__(
         self, weights: GraphWeights, config: ModelConfig, name: str, at: tuple[Value, Value],
-        states: tuple[Value, Value],
+        states: Sequence[Value],
     ) -> None:  # fmt: skip
         self.w, self.c, self.name = weights, config, name
-        self.at, (self.conv, self.state) = at, states
+        self.at, self.conv, self.state = at, states[0], states[-1]
         assert config.recurrent is not None
         self.r: Recurrent = config.recurrent
         self.written: list[Value] = []
@@ -37,6 +37,7 @@ class Mixer:
         """What the block makes of rows, f32 ``[rows, hidden]``."""
         kinds: dict[str, Callable[[Value], Value]] = {
             "mamba": self.mamba, "mamba2": self.mamba2, "delta": self.delta,
+            "conv": self.short,
         }  # fmt: skip
         y = kinds[self.r.kind](x)
         return self.w.linear(y, f"{self.name}.ssm_out", (self.c.hidden, self.r.inner))
@@ -51,6 +52,13 @@ class Mixer:
         delta, b, c = made[:, : r.rank], made[:, r.rank : r.rank + n], made[:, r.rank + n :]
         if r.part_eps:
             delta, b, c = (y.rms_norm(eps=r.part_eps) for y in (delta, b, c))
+        elif f"{self.name}.ssm_dt_norm.weight" in self.w.weights:
+            delta, b, c = (
+                y.rms_norm(
+                    self.w.vector(f"{self.name}.ssm_{part}_norm.weight", size), eps=self.c.eps
+                )
+                for y, part, size in ((delta, "dt", r.rank), (b, "b", n), (c, "c", n))
+            )
         delta = self.w.linear(delta, f"{self.name}.ssm_dt", (r.inner, r.rank)).softplus()
         a = self.param("ssm_a", (r.inner, n))
         y = self.scanned(
@@ -103,15 +111,26 @@ class Mixer:
         norm = self.w.vector(f"{self.name}.ssm_norm.weight", r.width)
         return y.rms_norm(norm, eps=self.c.eps).reshape(gate.shape) * gate.silu()
 
+    def short(self, x: Value) -> Value:
+        """A convolution of a few taps, with a gate before it and one behind."""
+        n = self.r.inner
+        whole = self.w.linear(x, f"{self.name}.ssm_in", (3 * n, self.c.hidden))
+        before, behind, x = (whole[:, at : at + n] for at in (0, n, 2 * n))
+        return behind * self.convolution(before * x)
+
     def convolved(self, x: Value) -> Value:
         """Rows behind the convolution and its activation."""
+        return self.convolution(x).silu()
+
+    def convolution(self, x: Value) -> Value:
+        """Rows behind the convolution."""
         name, r = f"{self.name}.ssm_conv1d", self.r
         w = self.param("ssm_conv1d.weight", (r.channels, r.kernel), turned=True)
         y, conv = x.causal_conv_rows(w, self.conv, *self.at)
         self.written.append(conv)
         if f"{name}.bias" in self.w.weights:
             y = y + self.w.vector(f"{name}.bias", r.channels)
-        return y.silu()
+        return y
 
     def scanned(self, x: Value, delta: Value, a: Value, b: Value, c: Value) -> Value:
         """What the state of each head makes of the rows."""

@@ -12,12 +12,13 @@ _TOP = {
     "embed_tokens": "token_embd", "wte": "token_embd", "embed_in": "token_embd",
     "word_embeddings": "token_embd", "wpe": "position_embd", "embeddings": "token_embd",
     "embedding": "token_embd", "norm_f": "output_norm",
-    "norm": "output_norm", "ln_f": "output_norm", "final_layernorm": "output_norm",
-    "final_layer_norm": "output_norm", "lm_head": "output", "embed_out": "output",
+    "norm": "output_norm", "embedding_norm": "output_norm", "ln_f": "output_norm",
+    "final_layernorm": "output_norm", "final_layer_norm": "output_norm", "lm_head": "output",
+    "embed_out": "output",
 }  # fmt: skip
 _NORMS = {
-    "attn_norm": "input_layernorm ln_1 ln_attn norm",
-    "ffn_norm": "post_attention_layernorm ln_2 ln_mlp",
+    "attn_norm": "input_layernorm ln_1 ln_attn norm operator_norm",
+    "ffn_norm": "post_attention_layernorm ln_2 ln_mlp pre_ff_layernorm ffn_norm",
 }
 _ATTENTION = {
     "attn_q": "q_proj",
@@ -25,8 +26,8 @@ _ATTENTION = {
     "attn_v": "v_proj",
     "attn_qkv": "qkv_proj query_key_value c_attn",
     "attn_output": "o_proj dense c_proj out_proj",
-    "attn_q_norm": "q_norm query_layernorm",
-    "attn_k_norm": "k_norm key_layernorm",
+    "attn_q_norm": "q_norm query_layernorm q_layernorm",
+    "attn_k_norm": "k_norm key_layernorm k_layernorm",
     "attn_q_a": "q_a_proj",
     "attn_q_a_norm": "q_a_layernorm",
     "attn_q_b": "q_b_proj",
@@ -38,23 +39,29 @@ _ATTENTION = {
 _MIXER = {
     "ssm_in": "in_proj in_proj_qkvz",
     "ssm_ba": "in_proj_ba",
-    "ssm_conv1d": "conv1d",
+    "ssm_conv1d": "conv1d conv",
     "ssm_x": "x_proj",
     "ssm_dt": "dt_proj",
+    "ssm_dt_norm": "dt_layernorm",
+    "ssm_b_norm": "b_layernorm",
+    "ssm_c_norm": "c_layernorm",
     "ssm_norm": "norm",
     "ssm_out": "out_proj",
 }
 _NETWORK = {
-    "ffn_gate": "gate_proj",
-    "ffn_up": "up_proj gate_up_proj c_fc fc1 fc_in dense_h_to_4h",
-    "ffn_down": "down_proj c_proj fc2 fc_out dense_4h_to_h",
+    "ffn_gate": "gate_proj w1",
+    "ffn_up": "up_proj gate_up_proj c_fc fc1 fc_in dense_h_to_4h w3",
+    "ffn_down": "down_proj c_proj fc2 fc_out dense_4h_to_h w2",
     "ffn_gate_inp": "gate gate.wg router router.layer",
     "ffn_gate_up_exps": "input_linear",
     "ffn_down_exps": "output_linear",
     "ffn_gate_inp_shexp": "shared_expert_gate",
+    "ffn_latent_down": "fc1_latent_proj",
+    "ffn_latent_up": "fc2_latent_proj",
 }
 _SHARES = (
     "mlp.shared_expert. mlp.shared_experts. mlp.shared_mlp. shared_mlp. feed_forward.shared_expert."
+    " mixer.shared_experts."
 )
 _SHARED = {
     "ffn_gate_shexp": "gate_proj",
@@ -72,9 +79,9 @@ def _layer() -> dict[str, str]:
     out: dict[str, str] = {}
     for blocks, parts in (
         ("", _NORMS),
-        ("self_attn. attention. self_attention. attn.", _ATTENTION),
-        ("mixer. linear_attn.", _MIXER),
-        ("mlp. block_sparse_moe. feed_forward.", _NETWORK),
+        ("self_attn. attention. self_attention. attn. mixer.", _ATTENTION),
+        ("mixer. linear_attn. mamba. conv.", _MIXER),
+        ("mlp. block_sparse_moe. feed_forward. mixer.", _NETWORK),
         (_SHARES, _SHARED),
     ):
         for block in blocks.split() or [""]:
@@ -88,6 +95,8 @@ _CORRECTIONS = (
     "mlp.gate.e_score_correction_bias",
     "mlp.moe_statics.e_score_correction_bias",
     "block_sparse_moe.e_score_correction_bias",
+    "mixer.gate.e_score_correction_bias",
+    "feed_forward.expert_bias",
 )
 _STACKS = {
     "feed_forward.experts.gate_up_proj": "ffn_gate_up_exps.weight",
@@ -96,17 +105,23 @@ _STACKS = {
     "mlp.experts.gate_up_proj_bias": "ffn_gate_up_exps.bias",
     "mlp.experts.down_proj": "ffn_down_exps.weight",
     "mlp.experts.down_proj_bias": "ffn_down_exps.bias",
+    "block_sparse_moe.experts.gate_up_proj": "ffn_gate_up_exps.weight",
+    "block_sparse_moe.experts.down_proj": "ffn_down_exps.weight",
+    "mixer.experts.up_proj": "ffn_up_exps.weight",
+    "mixer.experts.down_proj": "ffn_down_exps.weight",
     "self_attn.sinks": "attn_sinks.weight",
-    "mixer.A_log": "ssm_a",
-    "mixer.D": "ssm_d",
-    "mixer.dt_bias": "ssm_dt.bias",
-    "linear_attn.A_log": "ssm_a",
-    "linear_attn.dt_bias": "ssm_dt.bias",
+    **{
+        f"{block}.{theirs}": own
+        for block in ("mixer", "mamba", "linear_attn")
+        for theirs, own in (("A_log", "ssm_a"), ("D", "ssm_d"), ("dt_bias", "ssm_dt.bias"))
+    },
 }
 """What has no "weight" or "bias" at its end, such as the matrices of all experts."""
 _LAYER_NAME = re.compile(r"(?:layers|h)\.(\d+)\.(.+?)(?:\.(weight|bias))?")
 _OWN_NORM = re.compile(r"self_attn\.([qk])_layernorm\.norms\.(\d+)")
-_EXPERT_NAME = re.compile(r"layers\.(\d+)\.(?:mlp|block_sparse_moe)\.experts\.(\d+)\.(\w+)\.weight")
+_EXPERT_NAME = re.compile(
+    r"layers\.(\d+)\.(?:mlp|block_sparse_moe|feed_forward|mixer)\.experts\.(\d+)\.(\w+)\.weight"
+)
 _PREFIX = re.compile(
     r"^(?:language_model\.)?(?:model\.|transformer\.|gpt_neox\.|backbone\.)?(?:language_model\.)?"
 )

@@ -14,7 +14,7 @@ __all__ = ["Recurrent"]
 
 @frozen
 class Recurrent:
-    """A kind of block ("mamba", "mamba2" or "delta") and its sizes.
+    """A kind of block ("mamba", "mamba2", "delta", or "conv", a convolution alone) and its sizes.
 
     ``heads`` of ``width`` channels; ``groups`` of heads share ``size`` numbers that say how a state
     is written and read. A state has ``size`` numbers to a channel. The convolution has ``kernel``
@@ -41,24 +41,31 @@ class Recurrent:
     @property
     def channels(self) -> int:
         """Those of the convolution."""
-        return self.inner + (0 if self.kind == "mamba" else 2 * self.groups * self.size)
+        alone = self.kind in ("mamba", "conv")
+        return self.inner + (0 if alone else 2 * self.groups * self.size)
 
     @property
-    def shapes(self) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def shapes(self) -> dict[str, tuple[int, ...]]:
         """What a sequence has of a layer: rows of the convolution, and the state."""
+        conv = {"conv": (self.kernel - 1, self.channels)}
+        if self.kind == "conv":
+            return conv
         last = (self.size, self.width) if self.kind == "delta" else (self.width, self.size)
-        return (self.kernel - 1, self.channels), (self.heads, *last)
+        return {**conv, "state": (self.heads, *last)}
 
     @staticmethod
     def of(kind: str, found: Mapping[str, Any], whole: Callable[..., int]) -> Recurrent:
         """From what a configuration has; ``whole(name, default)`` is a positive whole number of it.
         ModelError for sizes that do not fit."""
-        if (activation := found.get("activation", "silu")) != "silu":
+        activation = found.get("ssm_activation", found.get("activation", "silu"))
+        if activation != "silu":
             raise ModelError(f"a block with a state has silu, found the activation {activation!r}")
         kernel = whole("conv")
         if kernel < 2:
             raise ModelError(f"a convolution of {kernel} taps has no state; RLX needs 2 or more")
-        if kind == "delta":
+        if kind == "conv":
+            made = Recurrent(kind, 1, found["hidden"], 1, 0, kernel)
+        elif kind == "delta":
             heads, groups = whole("delta_heads"), whole("delta_key_heads")
             made = Recurrent(
                 kind, heads, whole("delta_width"), groups, whole("delta_size"), kernel

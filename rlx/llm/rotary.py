@@ -49,12 +49,18 @@ class Rotary:
         low, high = ("low_freq_factor", "high_freq_factor")
         if kind == "yarn":
             low, high = "beta_slow", "beta_fast"
-        return Rotary(
-            float(rope["rope_theta"]), int(dim), kind, float(rope.get("factor") or 1.0),
-            float(rope.get("original_max_position_embeddings") or context),
-            float(rope.get(low) or 1.0), float(rope.get(high) or (32 if kind == "yarn" else 4)),
-            _attention(rope), bool(rope.get("truncate", True)),
-        )  # fmt: skip
+        try:
+            return Rotary(
+                float(rope["rope_theta"]), int(dim), kind, float(rope.get("factor") or 1.0),
+                float(rope.get("original_max_position_embeddings") or context),
+                float(rope.get(low) or 1.0), float(rope.get(high) or (32 if kind == "yarn" else 4)),
+                _attention(rope), bool(rope.get("truncate", True)),
+            )  # fmt: skip
+        except (KeyError, TypeError, ValueError, OverflowError) as e:
+            raise ModelError(
+                f"what is said of rotary embeddings, {dict(rope)}, cannot be read: {e!r}; expected"
+                " numbers, rope_theta among them"
+            ) from None
 
     def frequencies(self) -> Array:
         """Radians a position of each pair, f64 ``[dim / 2]``."""

@@ -175,7 +175,8 @@ def _apart(found: Weights, config: ModelConfig, file: Literal["gguf", "hf"]) -> 
                     (f"blk.{i}.attn_{n}.{kind}", p)
                     for n, p in zip(("q", "gate"), parts, strict=True)
                 )
-        for end in (".weight", "_shexp.weight", "_exps.weight", "_exps.bias"):
+        ends = (".weight", "_shexp.weight", "_exps.weight", "_exps.bias")
+        for end in () if config.family.ungated else ends:
             _part_gate(found, config, f"blk.{i}.ffn_", end)
     return found
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,19 @@ QKV = "model.layers.0.self_attn.qkv_proj.weight"
 CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "architecture": ({"model_type": "lama"}, "architecture 'lama' .* did you mean 'llama'"),
     "no architecture": ({"model_type": 3}, "architecture 3 can be run; there are"),
-    "size": ({"hidden_size": 0}, "config.json has 0 for hidden, expected a positive whole number"),
+    "size": ({"hidden_size": 0}, "json has 0 for hidden_size, expected a positive whole number"),
+    "whole": ({"num_attention_heads": "4"}, "has '4' for num_attention_heads, expected a positive"),
+    "number": ({"rms_norm_eps": "x"}, "config.json has 'x' for rms_norm_eps, expected a number"),
+    "list": ({"layer_types": 3}, "config.json has 3 for layer_types, expected a list"),
+    "object": ({"rope_scaling": "x"}, "config.json has 'x' for rope_scaling, expected an object"),
+    "theta": ({"rope_theta": "x"}, "said of rotary embeddings.*cannot be read.*rope_theta among"),
+    "indices": (
+        {"model_type": "bamba", "attn_layer_indices": 3},
+        "config.json has 3 for attn_layer_indices, expected a list of layers",
+    ),
+    "root": (
+        {"model_type": "gemma2", "query_pre_attn_scalar": -4}, "by the root of -4.0, which has none"
+    ),
     "activation": ({"hidden_act": "tanh"}, "the activation 'tanh' cannot be run"),
     "rotary": ({"rope_scaling": {"rope_type": "dynamic"}}, "of the kind 'dynamic' cannot be run"),
     "layers": ({"layer_types": ["full_attention"]}, "1 layer_types in a model of 3 layers"),
@@ -68,6 +81,35 @@ def test_configurations(name: str, tmp_path: Path) -> None:
     other, says = CONFIGS[name]
     with pytest.raises(ModelError, match=says):
         load(tmp_path, **other)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_entries_of_other_kinds(name: str) -> None:
+    """Whatever an entry is, a configuration is read, or a ModelError says why not."""
+    whole = SHAPES[name]["config"]
+    for key in whole:
+        for wrong in ("x", [], {"a": 1}, -1, 0, 1.5, True, None):
+            with suppress(ModelError):
+                ModelConfig.from_hf({**whole, key: wrong})
+        with suppress(ModelError):
+            ModelConfig.from_hf({k: v for k, v in whole.items() if k != key})
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "missing"),
+    [
+        ("gpt-oss", "self_attn.q_proj.bias", "attn_q.bias"),
+        ("gpt-oss", "mlp.router.bias", "ffn_gate_inp.bias"),
+        ("gpt-oss", "mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias"),
+        ("gpt-oss", "mlp.experts.down_proj_bias", "ffn_down_exps.bias"),
+        ("llama-yarn", "self_attn.v_proj.bias", "attn_v.bias"),
+        ("qwen2", "self_attn.k_proj.bias", "attn_k.bias"),
+        ("llama", "mlp.gate_proj.weight", "ffn_gate.weight"),
+    ],
+)
+def test_tensors_that_are_missing(name: str, part: str, missing: str, tmp_path: Path) -> None:
+    with pytest.raises(ModelError, match=f"needs blk.1.{missing}, and the file has none"):
+        load(tmp_path, name, lambda w: w.pop(f"model.layers.1.{part}"))
 
 
 def test_a_router_that_the_family_has_not() -> None:

@@ -34,7 +34,7 @@ def written(name: str, folder: Path) -> Path:
     return folder
 
 
-@pytest.fixture(scope="module", params=["mamba2", "qwen3-next"])
+@pytest.fixture(scope="module", params=["mamba2", "qwen3-next", "nemotron-h"])
 def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A model of states alone, and one that has keys and values too."""
     return written(request.param, tmp_path_factory.mktemp("model"))
@@ -183,7 +183,7 @@ def test_metadata_of_other_kinds(wrong: Any) -> None:
     said = {"embedding_length": 32, "block_count": 1, "ssm.inner_size": wrong,
             "ssm.time_step_rank": 4}  # fmt: skip
     metadata = {"general.architecture": "mamba2", **{f"mamba2.{k}": v for k, v in said.items()}}
-    with pytest.raises(ModelError, match=f"the metadata has {wrong!r} for ssm_inner"):
+    with pytest.raises(ModelError, match=f"the metadata has {wrong!r} for ssm.inner_size"):
         ModelConfig.from_gguf(metadata, 96)
 
 

@@ -82,8 +82,9 @@ def test_calls_that_must_be_made(served: Served) -> None:
         names.add(right(call))
     assert names == {"turn", "go"}
     named: Any = {"type": "function", "function": {"name": "go"}}
-    message = chat(served, tool_choice=named, n=2).choices[1].message
-    assert [right(call) for call in message.tool_calls] == ["go"]
+    choice = chat(served, tool_choice=named, n=2).choices[1]
+    assert [right(call) for call in choice.message.tool_calls] == ["go"]
+    assert choice.finish_reason == "stop", "as the API has it for a call asked for by name"
 
 
 def test_streams_of_calls(served: Served) -> None:

@@ -52,6 +52,10 @@ _LATENT: dict[str, Any] = {
     "num_key_value_heads": 4, "head_dim": None,
 }  # fmt: skip
 
+_HEADS_OF_STATES: dict[str, Any] = {
+    "mamba_n_heads": 4, "mamba_d_head": 16, "mamba_d_state": 8, "mamba_n_groups": 2,
+    "mamba_chunk_size": 16, "time_step_limit": [0.0, 0.9],
+}  # fmt: skip
 _ALONE: dict[str, Any] = dict.fromkeys(
     ("num_attention_heads", "num_key_value_heads", "intermediate_size", "max_position_embeddings",
      "rope_theta", "head_dim")
@@ -144,6 +148,43 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
         "linear_value_head_dim": 12, "num_experts": 6, "num_experts_per_tok": 2,
         "moe_intermediate_size": 24, "shared_expert_intermediate_size": 20,
+    },
+    "jamba": {
+        "model_type": "jamba", "num_hidden_layers": 4, "attn_layer_period": 3,
+        "attn_layer_offset": 1, "num_experts": 6, "num_experts_per_tok": 2, "mamba_d_state": 6,
+        "mamba_dt_rank": 3, "head_dim": None,
+    },
+    "bamba": {"model_type": "bamba", "attn_layer_indices": [1], **_HEADS_OF_STATES,
+              "head_dim": None},
+    "granite-hybrid": {
+        "model_type": "granitemoehybrid", **_HEADS_OF_STATES, "head_dim": None,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "num_local_experts": 6, "num_experts_per_tok": 2, "shared_intermediate_size": 20,
+        "attention_multiplier": 0.2, "residual_multiplier": 0.5, "logits_scaling": 2.0,
+    },
+    "granite-hybrid-dense": {
+        "model_type": "granitemoehybrid", **_HEADS_OF_STATES, "head_dim": None,
+        "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+        "num_local_experts": 0, "shared_intermediate_size": 20, "attention_multiplier": 0.2,
+        "position_embedding_type": "rope",
+    },
+    "nemotron-h": {
+        "model_type": "nemotron_h", "num_hidden_layers": 5,
+        "layers_block_type": ["linear_attention", "mlp", "full_attention", "moe",
+                              "linear_attention"],
+        "ssm_state_size": 8, "mamba_num_heads": 4, "mamba_head_dim": 12, "n_groups": 2,
+        "chunk_size": 16, "n_routed_experts": 8, "moe_intermediate_size": 24,
+        "moe_shared_expert_intermediate_size": 20, "moe_latent_size": 16, "n_group": 4,
+        "topk_group": 2, "routed_scaling_factor": 1.5, "time_step_min": 0.3,
+    },
+    "lfm2": {
+        "model_type": "lfm2", "layer_types": ["conv", "full_attention", "conv"], "head_dim": None,
+        "intermediate_size": 72, "block_multiple_of": 16, "conv_bias": True,
+    },
+    "lfm2-moe": {
+        "model_type": "lfm2_moe", "layer_types": ["conv", "full_attention", "conv"],
+        "head_dim": None, "num_experts": 6, "num_experts_per_tok": 2, "num_dense_layers": 1,
+        "moe_intermediate_size": 24,
     },
     "gpt-j": {"model_type": "gptj", "num_key_value_heads": None, "head_dim": None, "rotary_dim": 4,
               "n_inner": 48},

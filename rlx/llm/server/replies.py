@@ -90,7 +90,9 @@ class Replies:
     ) -> dict[str, Any]:
         answer = self.asked.answers[index]
         told = self._logprobs(index, answer, drawn, finish)
-        reason = "tool_calls" if finish == "stop" and answer.calls else finish
+        # Of a call that was asked for by name the API says that the answer stopped.
+        called = finish == "stop" and answer.calls and not self.asked.named
+        reason = "tool_calls" if called else finish
         rest = {"index": index, "logprobs": told, "finish_reason": reason}
         if not self.chat:
             return {**rest, "text": text}

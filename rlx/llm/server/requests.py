@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from rlx.base.frozen import frozen
@@ -35,7 +36,8 @@ _EMBEDDING = ("model", "input", "encoding_format", "dimensions", "user")
 @frozen
 class Asked:
     """What a request asks for: ``answers``, ``choices`` of each prompt in turn; ``logprobs`` is how
-    many alternatives of each token are told, None for no log probabilities at all."""
+    many alternatives of each token are told, None for no log probabilities at all. ``named``: the
+    call of one tool is asked for by its name."""
 
     answers: tuple[Answer, ...]
     choices: int
@@ -44,6 +46,7 @@ class Asked:
     usage: bool
     logprobs: int | None
     model: str
+    named: bool = False
 
 
 def completion(llm: LLM, body: Any, model: str) -> Asked:
@@ -76,7 +79,8 @@ def chat(llm: LLM, body: Any, model: str) -> Asked:
     if not isinstance(messages, list) or not messages:
         raise ApiError("messages is a list of one message or more", param="messages")
     conversation = [_message(m, n) for n, m in enumerate(messages)]
-    return _asked(llm, f, model, [conversation], options, logprobs)
+    asked = _asked(llm, f, model, [conversation], options, logprobs)
+    return replace(asked, named=isinstance(f.get("tool_choice"), dict))
 
 
 def embedding(llm: LLM, body: Any, model: str) -> tuple[list[list[int]], bool, str | None]:
