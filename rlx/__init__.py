@@ -71,7 +71,7 @@ NAMES = {
 modules of ``NAMESPACES``, and the names of ``rlx.compat.names``."""
 
 NAMESPACES = (
-    "autodiff", "bench", "cortexm", "distributed", "driver", "errors", "fpga", "ir", "knobs",
+    "ane", "autodiff", "bench", "cortexm", "distributed", "driver", "errors", "fpga", "ir", "knobs",
     "linalg", "macros", "models", "nn", "ops", "opt", "optim", "prelude", "quant", "random",
     "roofline", "sparse", "splat", "training", "xp",
 )  # fmt: skip

@@ -2,6 +2,7 @@
 
 # ruff: noqa: I001, RUF022
 
+from rlx import ane as ane
 from rlx import autodiff as autodiff
 from rlx import bench as bench
 from rlx import cortexm as cortexm

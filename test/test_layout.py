@@ -36,7 +36,7 @@ LAYERS = {
         "optim", "random", "custom", "linalg", "sparse", "splat", "text",
         "precision", "autodiff",
         "dialects", "codegen", "kernels", "targets", "fpga",
-        "lowering", "runtime", "compiler", "cortexm", "inspect",
+        "lowering", "runtime", "compiler", "ane", "cortexm", "inspect",
         "view", "compat", "bench", "opt", "driver", "macros", "roofline", "functions", "xp", "nn",
         "ptq", "models", "frontends", "distributed", "llm", "training", "prelude", "tools",
         "__main__",

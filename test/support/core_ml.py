@@ -14,7 +14,7 @@ import numpy as np
 
 from rlx.targets.ane.words import coremltools, quietly
 
-__all__ = ["predictor"]
+__all__ = ["predictor", "weights_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -73,6 +73,9 @@ def _run(op: Any, types: Any, plain: Any) -> None:
             if isinstance(out.val, np.bool_):
                 _bind(out, bool(out.val))
         return
+    if op.op_type.startswith("constexpr_"):  # weights in few bits
+        _bind(op.outputs[0], op.materialized_val_inference())
+        return
     kinds = [types.nptype_from_builtin(out.dtype) for out in op.outputs]
     if op.op_type not in _ROWS and type(op).value_inference is not plain:
         op.type_value_inference(overwrite_output=True)
@@ -88,16 +91,25 @@ def _run(op: Any, types: Any, plain: Any) -> None:
         _bind(out, np.asarray(value).astype(kind))
 
 
+def _read(package: Path) -> Any:
+    """The function of a package, by Apple's reader."""
+    reader = importlib.import_module("coremltools.converters.mil.frontend.milproto.load")
+    with quietly():
+        spec = coremltools().utils.load_spec(str(package))
+        weights = str(package / "Data" / "com.apple.CoreML" / "weights")
+        return reader.load(spec, spec.specificationVersion, weights).functions["main"]
+
+
+def weights_of(package: Path) -> list[tuple[str, Array]]:
+    """The weights that a package has in few bits: the op that decodes them, and their numbers."""
+    ops = [op for op in _read(package).operations if op.op_type.startswith("constexpr_")]
+    return [(op.op_type, np.asarray(op.materialized_val_inference())) for op in ops]
+
+
 def predictor(package: Path) -> Callable[[dict[str, Array]], dict[str, Array]]:
     """What runs a package on arrays by name."""
-    ct = coremltools()
-    reader = importlib.import_module("coremltools.converters.mil.frontend.milproto.load")
     mil = importlib.import_module("coremltools.converters.mil.mil")
-    with quietly():
-        spec = ct.utils.load_spec(str(package))
-        weights = str(package / "Data" / "com.apple.CoreML" / "weights")
-        program = reader.load(spec, spec.specificationVersion, weights)
-    main = program.functions["main"]
+    main = _read(package)
 
     def predict(given: dict[str, Array]) -> dict[str, Array]:
         for name, var in main.inputs.items():

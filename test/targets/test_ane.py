@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import DeviceError, FaultError, ToolchainError, UnsupportedError
+from rlx.errors import DeviceError, FaultError, ShapeError, ToolchainError, UnsupportedError
 from rlx.runtime.devices.whole_executable import WholeBackend
 from rlx.targets.ane import launch
 from rlx.targets.ane.emit import EXTRA, input_names, output_names
@@ -130,6 +130,134 @@ def test_rlx_opt_shows_the_program(tmp_path: Path) -> None:
     source.write_text(str(rlx.GraphModule.of(_model())), encoding="utf-8")
     assert main([str(source), "--emit=mil", "--target=ane:iOS16", "-o", str(out)]) == 0
     assert "matmul" in out.read_text(encoding="utf-8")
+
+
+# -- packages with their weights -----------------------------------------------------------
+
+
+def _dense(held: bool = False) -> tuple[rlx.Graph, dict[str, np.ndarray]]:
+    """A dense layer, whose weight is in few bits, and a convolution of fewer elements; ``held``:
+    the graph has the values."""
+    rng = np.random.default_rng(3)
+    shapes = {"w": (64, 96), "b": (96,), "c": (8, 6, 3, 3)}
+    params = {n: rng.standard_normal(s).astype("f4") for n, s in shapes.items()}
+    g = rlx.Graph("dense")
+    x, (w, b, c) = (
+        g.input("x", [2, 64]),
+        (g.param(n, s, value=params[n] if held else None) for n, s in shapes.items()),
+    )
+    g.set_outputs([(x @ w + b).reshape([2, 6, 4, 4]).conv(c, padding=1), x.sum()])
+    return g, params
+
+
+X = np.random.default_rng(4).standard_normal((2, 64)).astype("f4")
+
+
+def _check_package(package: rlx.ane.Package, decoded: np.ndarray, least: float) -> None:
+    """It computes what the graph does with the weight that Apple's rule decodes."""
+    from support.core_ml import predictor
+
+    graph, params = _dense()
+    found = list(predictor(package.path)({"x": X}).values())
+    want = rlx.interpret(graph, {"x": X}, {**params, "w": decoded.astype("f4")})
+    for a, b in zip(found, want, strict=True):
+        np.testing.assert_allclose(a.reshape(b.shape), b, rtol=least, atol=least * 50)
+
+
+@needs_coremltools
+def test_weights_of_8_bits_have_a_scale_for_each_output(tmp_path: Path) -> None:
+    from support.core_ml import weights_of
+
+    graph, params = _dense()
+    plain = rlx.ane.export_ane(graph, tmp_path / "f32.mlpackage", params, target="ane:iOS17-f32")
+    made = rlx.ane.export_ane(
+        graph, tmp_path / "m.mlpackage", params, target="ane:iOS17-f32", weights="int8"
+    )
+    assert (plain.few, plain.whole, made.few, made.whole) == (0, 1, 1, 0)
+    assert plain.bytes - made.bytes > 64 * 96 * 2.5
+    ((kind, decoded),) = weights_of(made.path)
+    assert kind == "constexpr_affine_dequantize"
+    step = np.abs(params["w"]).max(0) / 127
+    off = np.abs(decoded - params["w"])
+    assert (off <= step * 0.502).all() and off.max() > step.min() * 0.4
+    _check_package(plain, params["w"], 1e-5)
+    _check_package(made, decoded, 1e-5)
+    assert "constexpr" not in made.residency
+
+
+@needs_coremltools
+def test_palettes_are_better_than_grids(tmp_path: Path) -> None:
+    from support.core_ml import weights_of
+
+    graph, params = _dense()
+    for bits in (2, 4):
+        path = tmp_path / "m.mlpackage"  # written over
+        made = rlx.ane.export_ane(
+            graph, path, params, target="ane:iOS17-f32", weights=f"palette{bits}"
+        )
+        ((kind, decoded),) = weights_of(path)
+        assert kind == "constexpr_lut_to_dense" and len(np.unique(decoded)) == 2**bits
+        w = params["w"]
+        step = (w.max() - w.min()) / (2**bits - 1)
+        grid = np.rint((w - w.min()) / step) * step + w.min()
+        assert np.square(decoded - w).mean() < np.square(grid - w).mean()
+        _check_package(made, decoded, 1e-5)
+
+
+@needs_coremltools
+def test_weights_of_4_bits_have_a_scale_for_32_elements(tmp_path: Path) -> None:
+    from support.core_ml import weights_of
+
+    graph, params = _dense()
+    made = rlx.ane.export_ane(
+        graph, tmp_path / "m.mlpackage", params, target="ane:iOS18", weights="int4"
+    )
+    ((kind, decoded),) = weights_of(made.path)
+    assert kind == "constexpr_blockwise_shift_scale"
+    blocks = params["w"].reshape(2, 32, 96)
+    step = np.abs(blocks).max(1, keepdims=True) / 7
+    off = np.abs(decoded.astype("f4").reshape(blocks.shape) - blocks)
+    assert (off <= step * 0.51).all()
+    _check_package(made, decoded, 4e-3)
+
+
+@needs_coremltools
+def test_the_command_writes_packages(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from rlx.tools.cli import main as rlx_command
+
+    graph, _ = _dense(held=True)
+    rlx.save(graph, tmp_path / "m.mlir")
+    words = ["compile", str(tmp_path / "m.mlir"), "-o", str(tmp_path / "m.mlpackage")]
+    assert rlx_command([*words, "--weights", "palette4"]) == 0
+    assert "1 weights in few bits, 0 as they are" in capsys.readouterr().err
+    for more, said in (
+        ([], "is there already"),
+        (["--force", "--precision", "f16"], "takes no further precision"),
+        (["--force", "--target", "ane", "--target", "ane:iOS16"], "takes no further target"),
+    ):
+        assert rlx_command([*words, *more]) == 1
+        assert said in capsys.readouterr().err
+    words[-1] = str(tmp_path / "m.rlx")
+    assert rlx_command([*words, "--target", "ane", "--weights", "int8"]) == 1
+    assert "--weights is of packages" in capsys.readouterr().err
+
+
+def test_what_no_package_can_be(tmp_path: Path) -> None:
+    graph, params = _dense()
+    path = tmp_path / "m.mlpackage"
+    with pytest.raises(DeviceError, match="a package is for 'ane' or a system"):
+        rlx.ane.export_ane(graph, path, params, target="cpu")
+    with pytest.raises(UnsupportedError, match="no weights 'int5'; there are int8, int4, palette1"):
+        rlx.ane.export_ane(graph, path, params, weights="int5")
+    with pytest.raises(UnsupportedError, match="'palette3' need iOS18, found iOS17"):
+        rlx.ane.export_ane(graph, path, params, weights="palette3")
+    with pytest.raises(UnsupportedError, match="ane: the params b, c, w have no values"):
+        rlx.ane.export_ane(graph, path)
+    sized = rlx.Graph("sized")
+    sized.set_outputs([sized.input("x", ["n"]).exp()])
+    with pytest.raises(ShapeError, match=r"dims without sizes: n; bind them"):
+        rlx.ane.export_ane(sized, path)
+    assert not path.exists()
 
 
 def test_names_are_identifiers_and_each_its_own() -> None:

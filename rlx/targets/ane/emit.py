@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from rlx.errors import ToolchainError
 from rlx.targets.ane.features import AneFeatures
 from rlx.targets.ane.package import packed
@@ -45,12 +47,18 @@ def output_names(names: Sequence[str]) -> list[str]:
 
 
 class Ane:
-    """Core ML's converter, for one system."""
+    """Core ML's converter, for one system. Params with ``values`` lie in the package, in the few
+    bits that ``weights`` names (``compress.py``), and are no inputs of the program."""
 
     object_stage = "mlpackage"
 
-    def __init__(self, features: AneFeatures) -> None:
-        self.features = features
+    def __init__(
+        self,
+        features: AneFeatures,
+        values: Mapping[str, np.ndarray[Any, Any]] | None = None,
+        weights: str = "",
+    ) -> None:
+        self.features, self.values, self.weights = features, values or {}, weights
 
     @property
     def rows(self) -> Rows:
@@ -75,15 +83,18 @@ class Ane:
             name: mil.Builder.placeholder(
                 shape=shape or (1,), dtype=kind_of(i32 if dt is bool_ else dt)
             )
-            for name, (_, dt, shape) in zip(names, asked.arguments, strict=True)
-            if 0 not in shape
+            for name, (given, dt, shape) in zip(names, asked.arguments, strict=True)
+            if 0 not in shape and given not in self.values
         }
         program = mil.Program()
         opset = getattr(coremltools().target, self.features.system)
         with mil.Function(holders, opset_version=opset) as f:
             k = Words(asked.kernels)
             args: list[Tensor] = []
-            for name, (_, dt, shape) in zip(names, asked.arguments, strict=True):
+            for name, (given, dt, shape) in zip(names, asked.arguments, strict=True):
+                if given in self.values:
+                    args.append(k.array(self.values[given], dt))
+                    continue
                 if none := k.empty(dt, shape):
                     args.append(none)
                     continue
@@ -100,6 +111,7 @@ class Ane:
         return program
 
     def _package(self, program: Any) -> bytes:
+        from rlx.targets.ane.compress import compressed
         from rlx.targets.ane.words import coremltools, quietly
 
         ct = coremltools()
@@ -111,6 +123,8 @@ class Ane:
                 compute_precision=wide, compute_units=ct.ComputeUnit.CPU_AND_NE,
                 skip_model_load=True,
             )  # fmt: skip
+            if self.weights:
+                model = compressed(model, self.weights)
             path = Path(folder) / "model.mlpackage"
             model.save(str(path))
             return packed(path)

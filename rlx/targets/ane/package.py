@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import tempfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
-__all__ = ["packed", "unpacked"]
+__all__ = ["operations", "packed", "unpacked"]
 
 
 def packed(folder: Path) -> bytes:
@@ -25,3 +27,17 @@ def unpacked(data: bytes, folder: Path) -> Path:
     with zipfile.ZipFile(io.BytesIO(data)) as archive:
         archive.extractall(folder)
     return folder
+
+
+def operations(data: bytes) -> list[Any]:
+    """The ops of its program in order, as Core ML's format has them."""
+    from rlx.targets.ane.words import coremltools
+
+    with tempfile.TemporaryDirectory() as folder:
+        spec = coremltools().utils.load_spec(str(unpacked(data, Path(folder) / "m.mlpackage")))
+    return [
+        op
+        for function in spec.mlProgram.functions.values()
+        for block in function.block_specializations.values()
+        for op in block.operations
+    ]

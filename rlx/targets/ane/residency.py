@@ -9,12 +9,10 @@ Neural Engine", machinelearning.apple.com, 2022; coremltools' guide, "ML Program
 
 from __future__ import annotations
 
-import tempfile
 from collections import Counter
-from pathlib import Path
 from typing import Any
 
-from rlx.targets.ane.package import unpacked
+from rlx.targets.ane.package import operations
 
 __all__ = ["leaving", "report"]
 
@@ -26,17 +24,11 @@ _FLOAT16 = 10
 
 def leaving(code: bytes) -> list[tuple[str, str]]:
     """The ops, and why, in the order of the program of a package."""
-    from rlx.targets.ane.words import coremltools
-
-    with tempfile.TemporaryDirectory() as folder:
-        spec = coremltools().utils.load_spec(str(unpacked(code, Path(folder) / "m.mlpackage")))
-    found: list[tuple[str, str]] = []
-    for function in spec.mlProgram.functions.values():
-        for block in function.block_specializations.values():
-            for op in block.operations:
-                if op.type != "const" and (why := _why(op)):
-                    found.append((op.type, why))
-    return found
+    return [
+        (op.type, why)
+        for op in operations(code)
+        if op.type != "const" and not op.type.startswith("constexpr_") and (why := _why(op))
+    ]
 
 
 def _why(op: Any) -> str:

@@ -30,7 +30,8 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     )
     p.add_argument(
         "-o", dest="output", required=True, metavar="FILE",
-        help="the artifact; for cortexm and fpga a folder, which is made",
+        help="the artifact; for cortexm and fpga a folder, which is made; for ane it may be a"
+        " .mlpackage, which has the weights in it",
     )  # fmt: skip
     p.add_argument(
         "--target", "--device", action="append", metavar="TARGET",
@@ -48,6 +49,10 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         "--context", type=int, metavar="TOKENS",
         help="of a language model: how many tokens its keys and values have room for (default:"
         f" {CONTEXT})",
+    )  # fmt: skip
+    p.add_argument(
+        "--weights", default="", metavar="BITS",
+        help="of a .mlpackage: int8, int4 or palette1 to palette8, for elements of so many bits",
     )  # fmt: skip
     add_precision(p)
     add_force(p)
@@ -70,6 +75,12 @@ def run(args: argparse.Namespace) -> int:
     else:
         graph = graph_from(args.graph, args)
         params = params_from(args, graph)
+    if args.output.endswith(".mlpackage"):
+        return _package(args, graph, params, ranges, precision)
+    if args.weights:
+        raise RlxError(
+            "--weights is of packages of Core ML: give -o a name such as model.mlpackage"
+        )
     made = rlx.compile_artifact(graph, args.target, dims=ranges, params=params, precision=precision)
     made.save(args.output)
     if isinstance(made, Project):
@@ -84,6 +95,27 @@ def run(args: argparse.Namespace) -> int:
     for name, data in made.extras.items():
         if name.endswith(("/report", "/residency")):
             print(data.decode().rstrip(), file=sys.stderr)
+    return 0
+
+
+def _package(
+    args: argparse.Namespace,
+    graph: Graph,
+    params: Mapping[str, Any],
+    ranges: Mapping[str, Any],
+    precision: str,
+) -> int:
+    """Write a package of Core ML, which is for one system and one size of each dim."""
+    from rlx.ane import export_ane
+
+    target, *others = args.target or ["ane"]
+    if others or ranges or precision != "f32":
+        what = "target" if others else "dim of a range" if ranges else "precision"
+        raise RlxError(f"a .mlpackage takes no further {what}: leave it out, or write an artifact")
+    made = export_ane(graph, args.output, params, target=target, weights=args.weights)
+    bits = f", {made.few} weights in few bits, {made.whole} as they are" if args.weights else ""
+    print(f"{args.output}: for {target}, {made.bytes} bytes{bits}", file=sys.stderr)
+    print(made.residency.rstrip(), file=sys.stderr)
     return 0
 
 
