@@ -67,9 +67,10 @@ def keywords() -> rlx.Graph:
 
 
 def means() -> rlx.Graph:
-    """A mean of windows as the result, of 16 bits."""
+    """A mean of windows as the result, of 16 bits; windows whose rows are no whole words, where
+    nothing is free between the copy of a window and the results."""
     g = rlx.Graph("means")
-    h = g.input("x", ["n", 3, 6, 6]).conv2d(param(g, "c", 4, 3, 1, 1))
+    h = g.input("x", ["n", 5, 8, 6]).conv2d(param(g, "c", 4, 5, 3, 1))
     g.set_outputs([h.mean_pool(3)])
     return g
 
@@ -374,7 +375,7 @@ def test_what_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="over 16384 elements at most, of 40000"):
         cortexm.network(g)
     quantised = rlx.quant.quantize_graph(
-        means(), None, "int8", [{"x": np.ones((1, 3, 6, 6), "f4")}]
+        means(), None, "int8", [{"x": np.ones((1, 5, 8, 6), "f4")}]
     )
     with pytest.raises(UnsupportedError, match="fpga: mean_pool is no layer of integers"):
         rlx.fpga.network(quantised.graph, quantised.params)

@@ -24,8 +24,6 @@
 #define RLX_INLINE static inline __attribute__((always_inline))
 #define RLX_KERNEL static __attribute__((noinline, unused))
 
-typedef uint32_t __attribute__((may_alias)) rlx_word;
-
 /* Weights, and what makes codes of the sums: arrays of whole blocks of 4 outputs. */
 typedef struct {
   const int8_t *weights;
@@ -51,7 +49,9 @@ RLX_INLINE int32_t rlx_requantize(
 #else
   int32_t v = (int32_t)(((int64_t)acc * multiplier + (1 << 30)) >> 31);
 #endif
-  if (shift > 0) v = (v + (v >> 31) + (1 << (shift - 1))) >> shift;
+  /* Without a branch for a shift of 0, which rounds nothing. */
+  int32_t shifts = -(shift > 0), half = (1 << shift) >> 1;
+  v = (v + ((v >> 31) & shifts) + half) >> shift;
   v += zero;
   return v < low ? low : v > high ? high : v;
 }
@@ -75,9 +75,12 @@ RLX_INLINE void rlx_store(
     vstrbq_p_s32((int8_t *)out, v, some);
 #else
   /* Locals, since a store of bytes might otherwise change what p points to. */
-  int32_t shift = p->shift, zero = p->zero, low = p->low, high = p->high, v[4];
-  for (int32_t r = 0; r < 4; r++)
-    v[r] = rlx_requantize(acc[r], multiplier[r], shift, zero, low, high);
+  int32_t shift = p->shift, zero = p->zero, low = p->low, high = p->high;
+  int32_t v[4] = {
+      rlx_requantize(acc[0], multiplier[0], shift, zero, low, high),
+      rlx_requantize(acc[1], multiplier[1], shift, zero, low, high),
+      rlx_requantize(acc[2], multiplier[2], shift, zero, low, high),
+      rlx_requantize(acc[3], multiplier[3], shift, zero, low, high)};
   if (wide) {
     int16_t *to = out;
     to[0] = (int16_t)v[0];
@@ -108,26 +111,29 @@ RLX_INLINE void rlx_dot(
     x += 16, w += 64;
   } while (--groups);
 #elif RLX_DSP
-  const rlx_word *words = (const rlx_word *)(const void *)w;
+  /* Of each word the even bytes and the odd ones, as two numbers of 16 bits. */
+  uint32_t v, even, first, second, part;
+  const int8_t *end = x + 4 * groups;
 #define RLX_ROW(sum, word)                                                             \
-  {                                                                                    \
-    uint32_t even, odd;                                                                \
-    __asm__("sxtb16 %0, %1" : "=r"(even) : "r"(word));                                 \
-    __asm__("sxtb16 %0, %1, ror #8" : "=r"(odd) : "r"(word));                          \
-    sum = __smlad((int16x2_t)x_even, (int16x2_t)even, sum);                            \
-    sum = __smlad((int16x2_t)x_odd, (int16x2_t)odd, sum);                              \
-  }
-  do {
-    uint32_t v, x_even, x_odd;
-    __builtin_memcpy(&v, x, 4);
-    __asm__("sxtb16 %0, %1" : "=r"(x_even) : "r"(v));
-    __asm__("sxtb16 %0, %1, ror #8" : "=r"(x_odd) : "r"(v));
-    RLX_ROW(a, words[0])
-    RLX_ROW(b, words[1])
-    RLX_ROW(c, words[2])
-    RLX_ROW(d, words[3])
-    x += 4, words += 4;
-  } while (--groups);
+  "sxtb16 %[part], %[" word "]\n\t"                                                    \
+  "smlad %[" sum "], %[even], %[part], %[" sum "]\n\t"                                 \
+  "sxtb16 %[" word "], %[" word "], ror #8\n\t"                                        \
+  "smlad %[" sum "], %[v], %[" word "], %[" sum "]\n\t"
+  __asm__ volatile(
+      "1:\n\t"
+      "ldr %[v], [%[x]], #4\n\t"
+      "ldrd %[first], %[second], [%[w]], #8\n\t"
+      "sxtb16 %[even], %[v]\n\t"
+      "sxtb16 %[v], %[v], ror #8\n\t"
+      RLX_ROW("a", "first") RLX_ROW("b", "second")
+      "ldrd %[first], %[second], [%[w]], #8\n\t"
+      RLX_ROW("c", "first") RLX_ROW("d", "second")
+      "cmp %[x], %[end]\n\t"
+      "bne 1b"
+      : [a] "+r"(a), [b] "+r"(b), [c] "+r"(c), [d] "+r"(d), [x] "+r"(x), [w] "+r"(w), [v] "=&r"(v),
+        [even] "=&r"(even), [first] "=&r"(first), [second] "=&r"(second), [part] "=&r"(part)
+      : [end] "r"(end)
+      : "cc", "memory");
 #undef RLX_ROW
 #else
   do {
@@ -145,7 +151,7 @@ RLX_INLINE void rlx_dot(
 }
 
 /* All outputs of one row of elements. */
-RLX_INLINE void rlx_row(
+RLX_KERNEL void rlx_row(
     void *out, int wide, const int8_t *x, int32_t groups, int32_t outputs, const rlx_product *p) {
   const int8_t *w = p->weights;
   for (int32_t n = 0; n < outputs; n += 4, w += 4 * RLX_GROUP * groups) {
@@ -166,111 +172,147 @@ RLX_KERNEL void rlx_dense(
   }
 }
 
-/* Copies of few elements, which a call would cost more than. */
+/* Elements of a row of a window. Both write up to RLX_GROUP - 1 elements more than n, over which
+   comes what follows. */
 RLX_INLINE int8_t *rlx_copy(int8_t *to, const int8_t *from, int32_t n) {
-#if __ARM_FEATURE_UNALIGNED || !__ARM_ARCH
-  for (; n >= 4; n -= 4, to += 4, from += 4) __builtin_memcpy(to, from, 4);
+#if RLX_MVE
+  for (int32_t i = 0; i < n; i += 16) vstrbq_s8(to + i, vldrbq_s8(from + i));
+#elif __ARM_FEATURE_UNALIGNED || !__ARM_ARCH
+  int8_t *end = to + n;
+  for (; to < end; to += 4, from += 4) __builtin_memcpy(to, from, 4);
+  return end;
+#else
+  for (int32_t i = 0; i < n; i++) to[i] = from[i];
 #endif
-  for (; n > 0; n--) *to++ = *from++;
-  return to;
+  return to + n;
 }
 
 RLX_INLINE int8_t *rlx_fill(int8_t *to, int32_t n, int8_t code) {
-  for (; n > 0; n--) *to++ = code;
-  return to;
+#if RLX_MVE
+  for (int32_t i = 0; i < n; i += 16) vstrbq_s8(to + i, vdupq_n_s8(code));
+#else
+  for (int32_t i = 0; i < n; i++) to[i] = code;
+#endif
+  return to + n;
 }
 
-/* A convolution: each window becomes a row, in `column`, of whole groups. */
+/* The window from a row and a column on, which may lie before the first, as a row of elements. */
+RLX_KERNEL void rlx_window(
+    int8_t *to, const int8_t *x, int32_t top, int32_t left, const rlx_windows *g, int8_t pad) {
+  int32_t line = g->taps_x * g->channels, step = g->cols * g->channels;
+  int32_t first = left < 0 ? -left : 0;
+  int32_t last = g->cols - left < g->taps_x ? g->cols - left : g->taps_x;
+  const int8_t *from = x + (top * g->cols + left) * g->channels;
+  if (first == 0 && last == g->taps_x && top >= 0 && top + g->taps_y <= g->rows) {
+    for (int32_t y = g->taps_y; y > 0; y--, from += step) to = rlx_copy(to, from, line);
+    return;
+  }
+  int32_t before = first * g->channels, after = (g->taps_x - last) * g->channels;
+  for (int32_t y = top; y < top + g->taps_y; y++, from += step) {
+    if (y < 0 || y >= g->rows || last <= first) {
+      to = rlx_fill(to, line, pad);
+      continue;
+    }
+    to = rlx_fill(to, before, pad);
+    to = rlx_copy(to, from + before, line - before - after);
+    to = rlx_fill(to, after, pad);
+  }
+}
+
+/* A convolution: each window becomes a row, in `column`, of whole groups; what lies behind the last
+   element is multiplied by 0. */
 RLX_KERNEL void rlx_conv(
     void *out, int wide, const int8_t *x, int8_t *column, int32_t groups, int32_t outputs,
     const rlx_windows *g, const rlx_product *p) {
-  int32_t line = g->taps_x * g->channels;
-  int8_t pad = (int8_t)p->pad;
-  rlx_fill(column, groups * RLX_GROUP, 0);
-  for (int32_t oy = 0; oy < g->out_rows; oy++) {
-    int32_t top = oy * g->stride_y - g->pad_y;
-    for (int32_t ox = 0; ox < g->out_cols; ox++) {
-      int32_t left = ox * g->stride_x - g->pad_x;
-      int32_t first = left < 0 ? -left : 0;
-      int32_t last = g->cols - left < g->taps_x ? g->cols - left : g->taps_x;
-      int8_t *to = column;
-      int32_t before = first * g->channels, after = (g->taps_x - last) * g->channels;
-      int32_t from = (top * g->cols + left) * g->channels + before;
-      for (int32_t y = top; y < top + g->taps_y; y++, from += g->cols * g->channels) {
-        if (y < 0 || y >= g->rows || last <= first) {
-          to = rlx_fill(to, line, pad);
-          continue;
-        }
-        to = rlx_fill(to, before, pad);
-        to = rlx_copy(to, x + from, line - before - after);
-        to = rlx_fill(to, after, pad);
-      }
-      rlx_row(out, wide, column, groups, outputs, p);
-      out = wide ? (void *)((int16_t *)out + outputs) : (void *)((int8_t *)out + outputs);
+  int32_t bytes = wide ? 2 * outputs : outputs;
+  char *to = out;
+  for (int32_t oy = 0; oy < g->out_rows; oy++)
+    for (int32_t ox = 0; ox < g->out_cols; ox++, to += bytes) {
+      int32_t top = oy * g->stride_y - g->pad_y, left = ox * g->stride_x - g->pad_x;
+      rlx_window(column, x, top, left, g, (int8_t)p->pad);
+      rlx_row(to, wide, column, groups, outputs, p);
     }
+}
+
+/* The sums of 4 channels over rows of taps, from their biases on: steps from tap to tap, and from
+   the end of a row to the next, of elements and of weights. */
+RLX_INLINE void rlx_taps(
+    int32_t acc[4], const int8_t *x, const int8_t *w, int32_t rows, int32_t taps, int32_t x_tap,
+    int32_t w_tap, int32_t x_row, int32_t w_row, const int32_t *bias) {
+#if RLX_MVE
+  int32x4_t sums = vldrwq_s32(bias);
+#else
+  int32_t a = bias[0], b = bias[1], c = bias[2], d = bias[3];
+#endif
+  for (; rows > 0; rows--, x += x_row, w += w_row)
+    for (int32_t n = taps; n > 0; n--, x += x_tap, w += w_tap) {
+#if RLX_MVE
+      sums = vaddq_s32(sums, vmulq_s32(vldrbq_s32(x), vldrbq_s32(w)));
+#elif RLX_DSP
+      uint32_t v, u, even, odd;
+      __builtin_memcpy(&v, x, 4);
+      __builtin_memcpy(&u, w, 4);
+      __asm__("sxtb16 %0, %1" : "=r"(even) : "r"(v));
+      __asm__("sxtb16 %0, %1, ror #8" : "=r"(v) : "r"(v));
+      __asm__("sxtb16 %0, %1" : "=r"(odd) : "r"(u));
+      __asm__("smlabb %0, %1, %2, %0" : "+r"(a) : "r"(even), "r"(odd));
+      __asm__("smlatt %0, %1, %2, %0" : "+r"(c) : "r"(even), "r"(odd));
+      __asm__("sxtb16 %0, %1, ror #8" : "=r"(u) : "r"(u));
+      __asm__("smlabb %0, %1, %2, %0" : "+r"(b) : "r"(v), "r"(u));
+      __asm__("smlatt %0, %1, %2, %0" : "+r"(d) : "r"(v), "r"(u));
+#else
+      a += x[0] * w[0], b += x[1] * w[1];
+      c += x[2] * w[2], d += x[3] * w[3];
+#endif
+    }
+#if RLX_MVE
+  vstrwq_s32(acc, sums);
+#else
+  acc[0] = a, acc[1] = b, acc[2] = c, acc[3] = d;
+#endif
+}
+
+/* All channels of a window, of which the rows and columns of taps from ky0 and kx0 to before ky1 and
+   kx1 lie on elements. */
+RLX_KERNEL void rlx_depthwise_window(
+    void *out, int wide, const int8_t *x, int32_t ky0, int32_t ky1, int32_t kx0, int32_t kx1,
+    const rlx_windows *g, const rlx_product *p) {
+  int32_t channels = g->channels, wide_channels = (channels + 3) & ~3, cols = kx1 - kx0;
+  int32_t x_row = (g->cols - cols) * channels, w_row = (g->taps_x - cols) * wide_channels;
+  const int8_t *w = p->weights + (ky0 * g->taps_x + kx0) * wide_channels;
+  int32_t clipped = p->pad && (ky1 - ky0 < g->taps_y || cols < g->taps_x);
+  for (int32_t n = 0; n < channels; n += 4) {
+    int32_t acc[4];
+    rlx_taps(
+        acc, x + n, w + n, cols > 0 ? ky1 - ky0 : 0, cols, channels, wide_channels, x_row, w_row,
+        p->bias + n);
+    if (clipped)
+      for (int32_t ky = 0; ky < g->taps_y; ky++)
+        for (int32_t kx = 0; kx < g->taps_x; kx++) {
+          if (ky >= ky0 && ky < ky1 && kx >= kx0 && kx < kx1) continue;
+          const int8_t *own = p->weights + (ky * g->taps_x + kx) * wide_channels + n;
+          for (int32_t r = 0; r < 4; r++) acc[r] += p->pad * own[r];
+        }
+    void *to = wide ? (void *)((int16_t *)out + n) : (void *)((int8_t *)out + n);
+    rlx_store(to, wide, channels - n, acc, p->multiplier + n, p);
   }
 }
 
 /* A convolution of each channel by itself; weights are [taps, channels], of whole blocks of 4. */
 RLX_KERNEL void rlx_depthwise(
     void *out, int wide, const int8_t *x, const rlx_windows *g, const rlx_product *p) {
-  int32_t wide_channels = (g->channels + 3) & ~3;
+  int32_t bytes = wide ? 2 * g->channels : g->channels;
+  char *to = out;
   for (int32_t oy = 0; oy < g->out_rows; oy++) {
     int32_t top = oy * g->stride_y - g->pad_y;
     int32_t ky0 = top < 0 ? -top : 0;
     int32_t ky1 = g->rows - top < g->taps_y ? g->rows - top : g->taps_y;
-    for (int32_t ox = 0; ox < g->out_cols; ox++) {
+    for (int32_t ox = 0; ox < g->out_cols; ox++, to += bytes) {
       int32_t left = ox * g->stride_x - g->pad_x;
       int32_t kx0 = left < 0 ? -left : 0;
       int32_t kx1 = g->cols - left < g->taps_x ? g->cols - left : g->taps_x;
-      for (int32_t n = 0; n < g->channels; n += 4) {
-        int32_t acc[4];
-        const int32_t *bias = p->bias + n;
-#if RLX_MVE
-        int32x4_t sums = vldrwq_s32(bias);
-#else
-        int32_t a = bias[0], b = bias[1], c = bias[2], d = bias[3];
-#endif
-        for (int32_t ky = ky0; ky < ky1; ky++) {
-          const int8_t *from = x + ((top + ky) * g->cols + left + kx0) * g->channels + n;
-          const int8_t *w = p->weights + (ky * g->taps_x + kx0) * wide_channels + n;
-          for (int32_t kx = kx0; kx < kx1; kx++, from += g->channels, w += wide_channels) {
-#if RLX_MVE
-            sums = vaddq_s32(sums, vmulq_s32(vldrbq_s32(from), vldrbq_s32(w)));
-#elif RLX_DSP
-            uint32_t v, u, ve, vo, ue, uo;
-            __builtin_memcpy(&v, from, 4);
-            __builtin_memcpy(&u, w, 4);
-            __asm__("sxtb16 %0, %1" : "=r"(ve) : "r"(v));
-            __asm__("sxtb16 %0, %1, ror #8" : "=r"(vo) : "r"(v));
-            __asm__("sxtb16 %0, %1" : "=r"(ue) : "r"(u));
-            __asm__("sxtb16 %0, %1, ror #8" : "=r"(uo) : "r"(u));
-            __asm__("smlabb %0, %1, %2, %0" : "+r"(a) : "r"(ve), "r"(ue));
-            __asm__("smlabb %0, %1, %2, %0" : "+r"(b) : "r"(vo), "r"(uo));
-            __asm__("smlatt %0, %1, %2, %0" : "+r"(c) : "r"(ve), "r"(ue));
-            __asm__("smlatt %0, %1, %2, %0" : "+r"(d) : "r"(vo), "r"(uo));
-#else
-            a += from[0] * w[0], b += from[1] * w[1];
-            c += from[2] * w[2], d += from[3] * w[3];
-#endif
-          }
-        }
-#if RLX_MVE
-        vstrwq_s32(acc, sums);
-#else
-        acc[0] = a, acc[1] = b, acc[2] = c, acc[3] = d;
-#endif
-        if (p->pad && (ky1 - ky0 < g->taps_y || kx1 - kx0 < g->taps_x))
-          for (int32_t ky = 0; ky < g->taps_y; ky++)
-            for (int32_t kx = 0; kx < g->taps_x; kx++) {
-              if (ky >= ky0 && ky < ky1 && kx >= kx0 && kx < kx1) continue;
-              const int8_t *w = p->weights + (ky * g->taps_x + kx) * wide_channels + n;
-              for (int32_t r = 0; r < 4; r++) acc[r] += p->pad * w[r];
-            }
-        void *to = wide ? (void *)((int16_t *)out + n) : (void *)((int8_t *)out + n);
-        rlx_store(to, wide, g->channels - n, acc, p->multiplier + n, p);
-      }
-      out = wide ? (void *)((int16_t *)out + g->channels) : (void *)((int8_t *)out + g->channels);
+      const int8_t *from = x + ((top + ky0) * g->cols + left + kx0) * g->channels;
+      rlx_depthwise_window(to, wide, from, ky0, ky1, kx0, kx1, g, p);
     }
   }
 }
@@ -279,8 +321,48 @@ RLX_INLINE int32_t rlx_load(const void *x, int wide, int32_t at) {
   return wide ? ((const int16_t *)x)[at] : ((const int8_t *)x)[at];
 }
 
+#if RLX_MVE || RLX_DSP
+/* The greatest of each window of i8, several channels at a time. */
+RLX_INLINE void rlx_max_bytes(int8_t *out, const int8_t *x, const rlx_windows *g) {
+  int32_t channels = g->channels, line = g->cols * channels;
+  for (int32_t oy = 0; oy < g->out_rows; oy++)
+    for (int32_t ox = 0; ox < g->out_cols; ox++, out += channels) {
+      const int8_t *corner = x + oy * g->stride_y * line + ox * g->stride_x * channels;
+      for (int32_t n = 0; n < channels; n += RLX_GROUP) {
+        const int8_t *row = corner + n;
+#if RLX_MVE
+        int8x16_t best = vldrbq_s8(row);
+        for (int32_t ky = 0; ky < g->taps_y; ky++, row += line)
+          for (int32_t kx = 0; kx < g->taps_x; kx++)
+            best = vmaxq_s8(best, vldrbq_s8(row + kx * channels));
+        vstrbq_p_s8(out + n, best, vctp8q((uint32_t)(channels - n)));
+#else
+        uint32_t best, v;
+        __builtin_memcpy(&best, row, 4);
+        for (int32_t ky = 0; ky < g->taps_y; ky++, row += line)
+          for (int32_t kx = 0; kx < g->taps_x; kx++) {
+            __builtin_memcpy(&v, row + kx * channels, 4);
+            __ssub8(v, best); /* its flags say which bytes are not less */
+            best = __sel(v, best);
+          }
+        if (channels - n >= 4)
+          __builtin_memcpy(out + n, &best, 4);
+        else
+          for (int32_t r = 0; r < channels - n; r++) out[n + r] = (int8_t)(best >> 8 * r);
+#endif
+      }
+    }
+}
+#endif
+
 /* The greatest of each window, of i8, or of i16 where wide; there is no padding. */
 RLX_KERNEL void rlx_max_pool(void *out, int wide, const void *x, const rlx_windows *g) {
+#if RLX_MVE || RLX_DSP
+  if (!wide) {
+    rlx_max_bytes(out, x, g);
+    return;
+  }
+#endif
   int32_t at = 0;
   for (int32_t oy = 0; oy < g->out_rows; oy++)
     for (int32_t ox = 0; ox < g->out_cols; ox++)

@@ -47,10 +47,10 @@ def _is_dense(layer: Product) -> bool:
 
 
 def _column(layer: Layer, core: Core) -> int:
-    """Bytes of the copy of a window."""
+    """Bytes of the copy of a window, and of what copying its last row writes behind it."""
     if not isinstance(layer, Product) or layer.depthwise or _is_dense(layer):
         return 0
-    return _aligned(-(-_row(layer) // core.group) * core.group)
+    return _aligned(_row(layer) + core.group - 1)
 
 
 def plan(network: Network, core: Core) -> Plan:
