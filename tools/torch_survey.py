@@ -74,9 +74,9 @@ def enliven(model: Any) -> None:
                 b.normal_(0, 0.1)
 
 
-def settle(model: Any, images: Any) -> None:
-    """Give batch norms the statistics of images, so that what goes through many layers neither
-    grows nor vanishes: where it does, rounding decides the result."""
+def settle(model: Any, *args: Any, **kwargs: Any) -> None:
+    """Give batch norms the statistics of what they see, so that what goes through many layers
+    neither grows nor vanishes: where it does, rounding decides the result."""
     import torch
 
     norms = [m for m in model.modules() if isinstance(m, torch.nn.modules.batchnorm._BatchNorm)]
@@ -85,8 +85,12 @@ def settle(model: Any, images: Any) -> None:
     for m in norms:
         m.train().momentum = None
         m.reset_running_stats()
-    with torch.no_grad():
-        model(images)
+    try:
+        with torch.no_grad():
+            model(*args, **kwargs)
+    except ValueError:  # a channel of one element has no variance
+        for m in norms:
+            m.reset_running_stats()
     for m in norms:
         m.eval()
 

@@ -28,7 +28,7 @@ NO_WIDTHS = re.compile(
 )
 MAIN_WIDTHS = re.compile(r"hidden_size|d_model|n_embd|embed_dim|hidden_dim")
 LAYERS = re.compile(
-    r"^(?!.*(conv|feat_extract|postnet|prenet|adapter|max_window|shared|dense|per_attn|inference|with"
+    r"^(?!.*(conv|encoder_blocks|feat_extract|postnet|prenet|adapter|max_window|shared|dense|per_attn|inference|with"
     r"|of_layers|group))(\w+_)?((num|n)_)?(hidden_)?(layers?|blocks|hidden_layers)$|(^|_)depth$"
     r"|num_self_attends_per_block"
 )
@@ -67,7 +67,7 @@ LIMITS = {
     "first_k_dense|num_dense_layers|insert_layer_id": 1,
     "^(sliding_window|attention_window)$": 8,
     "^(mamba_|attention_)?chunk_size$": 8,
-    "^num_queries$": 20,
+    "^num_queries$": 20, "^n_groups$": 2,
 }  # fmt: skip
 """The most that other numbers stay, by their names."""
 ROTATION = {"rope_type": "default", "rope_theta": 10000.0}
@@ -105,6 +105,23 @@ SAID: dict[str, dict[str, Any]] = {
     "Lfm2MoeConfig": {"layer_types": ["conv", "full_attention"] * 16},
     "Step3p7TextConfig": {"sliding_window": 8},
     "GPTNeoConfig": {"attention_types": [[["global", "local"], 1]]},
+    "ClapAudioConfig": {"hidden_size": 192},
+    "GraniteSpeech5EncoderConfig": {"num_stacked_frames": 4},
+    "LwDetrConfig": {"projector_scale_factors": [1.0], "num_queries": 10},
+    "Molmo2AdapterConfig": {"vision_feature_layer": [-1, -2]},
+    "MoonshineStreamingConfig": {"num_key_value_heads": 8},
+    "Qwen2_5OmniTextConfig": {
+        "rope_parameters": {**ROTATION, "mrope_section": [16, 24, 24]},
+    },
+    "Qwen4ExpTextConfig": {
+        "indexer_n_heads": 4,
+        "indexer_kv_heads": 1,
+        "indexer_head_dim": 64,
+        "indexer_budget": 8,
+        "indexer_compress_ratio": 2,
+    },
+    "RfDetrConfig": {"num_queries": 10},
+    "TvpConfig": {"num_frames": 2, "max_img_size": 128, "visual_prompt_size": 16},
 }
 """The same of single classes."""
 
@@ -175,7 +192,7 @@ class Small:
         given: dict[str, Any] = {}
         derived: dict[str, Any] = {}
         for f in fields(kind):
-            v = held.get(f.name)
+            v = held.get(f.name, held.get(kind.attribute_map.get(f.name, "")))
             if not v and f.name in UNSAID:
                 v = UNSAID[f.name]
             if v is None or f.name.startswith("_") or f.name in ("id2label", "label2id"):
@@ -234,6 +251,8 @@ class Small:
     def _list(self, k: str, v: Any) -> Any:
         if len(v) in self._layers and len(v) > 2:
             return [v[i] for i in self._layers[len(v)]]
+        if k == "layers_block_type":  # the list says how many layers there are
+            return list(dict.fromkeys(v))
         whole = all(isinstance(x, int) and not isinstance(x, bool) for x in v)
         if not whole or not v:
             return v

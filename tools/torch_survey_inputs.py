@@ -24,8 +24,9 @@ def arguments(model: Any, config: Any) -> Iterator[Arguments]:
     if not set(mains) & declared:
         mains = ["input_ids"]
     least = [*mains, *needed]
-    if getattr(config, "is_encoder_decoder", False):
+    if getattr(config, "is_encoder_decoder", False) or hasattr(config, "canvas_length"):
         least.append("decoder_input_ids")
+    least += [n for n in FIXED if n in declared]
     if {"input_ids", "pixel_values", "decoder_input_ids"} & set(least):
         least.append("bbox")
     for more in ((), ("input_ids",), *MORE):
@@ -75,6 +76,8 @@ def with_places(given: Arguments, config: Any, refusal: str) -> Iterator[Argumen
 
 FORMS = {"input_features", "input_values", "pixel_values", "decoder_input_ids"}
 """Arguments that models take in more than one form."""
+FIXED = {"sample": False}
+"""Arguments that are no tensors: nothing is drawn, which could not be compared."""
 
 
 class Maker:
@@ -116,7 +119,7 @@ class Maker:
         return default
 
     def image_size(self) -> tuple[int, int]:
-        size = self.seen("image_size", "img_size", default=None)
+        size = self.seen("image_size", "img_size", "max_img_size", default=None)
         if size is None or isinstance(size, float):
             size = 128
         if isinstance(size, dict):
@@ -134,10 +137,11 @@ class Maker:
         return torch.randint(3, min(90, self.said("vocab_size", default=90)), (1, length))
 
     def image(self) -> Any:
-        """An image, several of them, or the patches of one where a grid of them is needed."""
+        """An image, several of them, or the patches of one where a grid of them is needed: in rows,
+        as images, or as images with the channels last."""
         import torch
 
-        if "grid_thw" in self._names:
+        if {"grid_thw", "target_sizes"} & self._names or self._form == 2:
             return self.patches()
         if {"spatial_shapes", "pixel_position_ids"} & self._names:
             return self.patches()[None]
@@ -154,6 +158,13 @@ class Maker:
         time = self.seen("temporal_patch_size", "patch_temporal", default=1)
         size = size if isinstance(size, int) else size[0]
         channels = self.seen("in_channels", "num_channels", "in_chans", default=3)
+        if "target_sizes" in self._names:
+            return torch.randn(1, channels, size, 16 * size)
+        if self._form == 2:
+            size *= self.seen("spatial_merge_size", default=1)
+            return torch.randn(16, size, size, channels)
+        if self._form == 1:
+            return torch.randn(16, channels, size, size)
         return torch.randn(16, channels * time * size * size)
 
     def video(self) -> Any:
@@ -217,14 +228,31 @@ class Maker:
         """Tokens for a decoder, or those of several codebooks."""
         import torch
 
-        count = self.said("num_channels", "num_codebooks", default=8)
-        return torch.randint(3, 90, (1, 6, count)) if self._form == 1 else self.ids(6)
+        count = self.said("num_channels", "num_codebooks")
+        several = self._form == 1 and count is not None
+        return torch.randint(3, 90, (1, 6, count)) if several else self.ids(6)
 
     def boxes(self) -> Any:
         import torch
 
         corner = torch.randint(0, 400, (1, TOKENS, 2))
         return torch.cat([corner, corner + torch.randint(1, 500, (1, TOKENS, 2))], -1)
+
+    def states(self) -> Any:
+        """The patches of an image, or a series of vectors."""
+        import torch
+
+        if self.seen("patch_size") is not None:
+            return self.patches()
+        return torch.randn(1, self.said("hidden_size", default=64), 8)
+
+    def seen_images(self) -> Any:
+        """A mask of all patches, or of all of several images."""
+        import torch
+
+        images = self("pixel_values")
+        count = images.shape[1] if images is not None and images.ndim == 5 else 16
+        return torch.ones(1, count, dtype=torch.long)
 
 
 def _all(config: Any) -> Iterator[Any]:
@@ -294,7 +322,7 @@ MADE: dict[str, Callable[[Maker], Any]] = {
     "decoder_input_ids": Maker.decoded, "pixel_values": Maker.image,
     "pixel_values_videos": Maker.video, "input_features": Maker.features,
     "input_values": Maker.sound, "past_values": Maker.series, "grid_thw": _grid,
-    "image_grid_thw": _grid, "hidden_states": Maker.patches, "inputs_embeds": Maker.embeds,
+    "image_grid_thw": _grid, "hidden_states": Maker.states, "inputs_embeds": Maker.embeds,
     "qformer_input_ids": Maker.ids, "input_features_mask": Maker.frames,
     "feature_attention_mask": Maker.frames,
     "encoder_hidden_states": lambda m: m.embeds(m.said("encoder_hidden_size")),
@@ -309,9 +337,12 @@ MADE: dict[str, Callable[[Maker], Any]] = {
     "freq": _random(1, 1, whole=1), "pixel_position_ids": _places,
     "query_embeds": Maker.embeds, "prompt_pixel_values": Maker.image, "prompt_masks": Maker.image,
     "latents": _random(1, "hidden_size", 8), "noise_embeds": Maker.embeds,
-    "context_hidden_states": Maker.embeds, "action_embeds": Maker.embeds,
+    "context_hidden_states": lambda m: m.embeds(
+        m.said("hidden_size") * len(m.said("target_layer_ids", default=[0]))
+    ), "action_embeds": Maker.embeds,
     "visual_feats": _random(1, 10, "visual_feat_dim"), "visual_pos": _random(1, 10, 4),
-    "pixel_attention_mask": _ones(1, 16), "spatial_shapes": lambda m: _grid(m)[:, 1:],
+    "pixel_attention_mask": Maker.seen_images, "spatial_shapes": lambda m: _grid(m)[:, 1:],
+    "target_sizes": lambda m: _grid(m)[:, 1:], "sample": lambda _: FIXED["sample"],
     "inputs": lambda m: m.embeds(m.said("d_model")), "task_inputs": lambda m: m.ids(77),
     "classes_input_ids": Maker.ids, "classes_attention_mask": _ones(1, TOKENS),
     "tasks_input_ids": Maker.ids, "tasks_attention_mask": _ones(1, TOKENS),

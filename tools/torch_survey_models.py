@@ -76,6 +76,7 @@ def _transformer_case(kind: str) -> Case:
         result["stage"] = "no small model"
         model, kwargs = _small_model(kind)
         enliven(model)
+        settle(model, **kwargs)
         judge(model, (), kwargs, result)
 
     return run

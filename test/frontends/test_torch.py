@@ -156,6 +156,8 @@ FUNCTIONS: list[tuple[Any, ...]] = [
     (lambda x: F.rms_norm(x, (5,)), (2, 4, 5)),
     (lambda x: x.masked_fill(x > 0, -1).cummax(1), (3, 6)),
     (lambda x: x.topk(2, dim=0), (5, 3)),
+    (lambda x: x.repeat_interleave(torch.tensor([2, 0, 3]), 0), (3, 4)),
+    (lambda x, r: x.repeat_interleave(torch.cat([r > 0, r <= 0]) + 1, output_size=3), (2,), (1,)),
     (lambda x: torch.where(x > 0, x, 0.0).std(dim=(0, 2), keepdim=True), (3, 4, 2)),
     (lambda x: x.unfold(1, 3, 2).flatten(1), (2, 9)),
     (lambda x: torch.view_as_complex(x).abs(), (4, 2)),
@@ -284,6 +286,8 @@ REFUSED: list[tuple[type[RlxError], str, Any]] = [
         Function(torch.special.airy_ai), torch.randn(2))),
     (UnsupportedError, "depends on the elements of a tensor", lambda: rlx.from_torch(
         Function(lambda x: torch.zeros(x.sum().long().item())), torch.ones(2))),
+    (UnsupportedError, "repeat_interleave.*depends on the elements", lambda: rlx.from_torch(
+        Function(lambda x: x.repeat_interleave(x.int())), torch.ones(2))),
     (UnsupportedError, "its result is stored as torch.sparse_coo|element type", lambda: rlx.from_torch(
         Function(lambda x: x.to(torch.float8_e4m3fnuz)), torch.ones(2))),
     (UnsupportedError, "part of a memory of which the graph has not the rest.*clone", lambda: rlx.from_torch(

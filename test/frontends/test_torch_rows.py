@@ -57,6 +57,7 @@ CASES: list[Case] = [
     ("gather", (X, 0, AT), lambda x, d, i: np.take_along_axis(x, i, 0)),
     ("index.Tensor", (X, [AT[0, :3], AT[0, 1:]]), lambda x, i: x[i[0], i[1]]),
     ("index.Tensor", (X, [None, AT]), lambda x, i: x[:, i[1]]),
+    ("repeat_interleave.Tensor", (AT[0], 5), lambda r, _: np.repeat(np.arange(4), r)),
     ("index_select", (X, 1, AT[0]), lambda x, d, i: x[:, i]),
     ("slice_scatter", (X, Y[:, :2], 1, 1, 3), lambda x, y, *_: np.hstack([x[:, :1], y, x[:, 3:]])),
     ("select_scatter", (X, Y[0], 0, -1), lambda x, y, *_: np.vstack([x[:-1], y[None]])),

@@ -50,6 +50,8 @@ ORDERED = "with_effects"
 """The op that orders another one that has an effect."""
 ELEMENT = "_local_scalar_dense"
 """The op that reads a number from a tensor."""
+COUNTED = "repeat_interleave.Tensor"
+"""The op whose result has as many elements as a tensor says in all."""
 REPEATED = frozenset({"run_and_save_rng_state", "run_with_rng_state"})
 """Ops that draw the same numbers in the forward and in the backward pass."""
 HANDLED = INLINED | REPEATED | {ORDERED}
@@ -167,19 +169,25 @@ class Walk:
         val = node.meta.get("val")
         if isinstance(val, torch.SymBool | bool):
             return None  # what torch has decided, or asserts; a size that asks it says so itself
-        if isinstance(val, torch.SymInt | torch.SymFloat) and name == ELEMENT:
-            return self._element(args[0], val)
-        if isinstance(val, torch.SymInt | int | float):
-            return val if isinstance(val, float) else self._sizes.dim(val)
+        if isinstance(val, torch.SymInt | int | float) or name == ELEMENT:
+            return self._number(name, args, val)
         row = row_of(node.target)
         if row is None:
             return self._scalar(node.target, args, kwargs)
+        if name == COUNTED and len(args) == 1:
+            self._settle(val.shape[0], args[0], lambda counts: counts.sum())
         n = Node(
             name, self._types(val), lambda: self._promoted(node),
             lambda: memory_of(node.args[0], self.value, self._sizes), self._keys,
         )  # fmt: skip
         found = call(row, n, node.target, args, kwargs)
         return self._checked(n, found)
+
+    def _number(self, name: str, args: Sequence[Any], val: Any) -> Dim | float:
+        """A size, or a number that torch knows."""
+        if name == ELEMENT and isinstance(val, torch.SymInt | torch.SymFloat):
+            return self._element(args[0], val)
+        return val if isinstance(val, float) else self._sizes.dim(val)
 
     def _element(self, x: Value, said: Any) -> Dim:
         """The number in a tensor where no input decides it, which torch does not know."""
@@ -188,13 +196,18 @@ class Walk:
                 "it reads a number from a tensor, which depends on the tensor's elements; leave out"
                 " .item(), a tensor of one element can stand for the number"
             )
+        self._settle(said, x, int)
+        return self._sizes.dim(said)
+
+    def _settle(self, said: Any, x: Value, number: Callable[[Any], Any]) -> None:
+        """Say what a size is that torch does not know: a number of the elements of a tensor, where
+        no input decides these."""
         ops = topological([x])
         read = [x, *(v for op in ops for v in op.present)]
         if all(v.op is not None and v.type.is_static for v in read):
             found: dict[Value, Any] = {}
             replay(ops, found, evaluate)
-            self._sizes.settle(said, int(found[x]))
-        return self._sizes.dim(said)
+            self._sizes.settle(said, int(number(found[x])))
 
     def _ordered(self, args: Sequence[Any]) -> Sequence[Any]:
         """An op with an effect, behind a token that orders it: an assertion, or nothing here."""

@@ -293,6 +293,12 @@ def searched(
     return found.cast(n.dtype)
 
 
+def counted(n: Node, repeats: Value, output_size: int | None = None) -> Value:
+    """Each place as often as it is said: the first whose repeats, with those before, are more."""
+    ends = repeats.cast(i64).cumsum(0)
+    return n.cast(ends.searchsorted(Iota.build(n.shape, 0, i64), "right"))
+
+
 def bucketed(
     n: Node, x: Operand, boundaries: Value, *, out_int32: bool = False, right: bool = False
 ) -> Value:
@@ -330,5 +336,6 @@ ROWS: Rows = {
     "index_fill": index_write("set"), "slice_scatter": slice_scatter,
     "select_scatter": select_scatter, "diagonal_scatter": diagonal_scatter,
     "masked_scatter": masked_scatter, "one_hot": one_hot, "searchsorted": searched,
+    "repeat_interleave.Tensor": counted,
     "bucketize": bucketed, "put": flat_index, "embedding_dense_backward": embedding_gradient,
 }  # fmt: skip
