@@ -90,6 +90,7 @@ SAID: dict[str, dict[str, Any]] = {
         f"{name}Config": {"head_dim": 128}
         for name in ("HunYuanDenseV1", "HunYuanMoEV1", "Ministral", "Ministral3")
     },
+    "FunnelConfig": {"architectures": ["FunnelModel"]},
     "FalconH1Config": {"mamba_d_head": "auto"},
     "Granite4VisionConfig": {
         "deepstack_layer_map": [[-1, 0]],
@@ -107,6 +108,7 @@ SAID: dict[str, dict[str, Any]] = {
     "GPTNeoConfig": {"attention_types": [[["global", "local"], 1]]},
     "ClapAudioConfig": {"hidden_size": 192},
     "GraniteSpeech5EncoderConfig": {"num_stacked_frames": 4},
+    "Kosmos2Config": {"latent_query_num": 4},
     "LwDetrConfig": {"projector_scale_factors": [1.0], "num_queries": 10},
     "Molmo2AdapterConfig": {"vision_feature_layer": [-1, -2]},
     "MoonshineStreamingConfig": {"num_key_value_heads": 8},

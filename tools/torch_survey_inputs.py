@@ -26,7 +26,7 @@ def arguments(model: Any, config: Any) -> Iterator[Arguments]:
     least = [*mains, *needed]
     if getattr(config, "is_encoder_decoder", False) or hasattr(config, "canvas_length"):
         least.append("decoder_input_ids")
-    least += [n for n in FIXED if n in declared]
+    least += [n for n in UNDRAWN if n in declared]
     if {"input_ids", "pixel_values", "decoder_input_ids"} & set(least):
         least.append("bbox")
     for more in ((), ("input_ids",), *MORE):
@@ -49,6 +49,7 @@ MORE = (
     ("input_features", "input_features_mask"), ("input_features", "feature_attention_mask"),
     ("input_ids", "visual_feats", "visual_pos"), ("pixel_values", "pixel_position_ids"),
     ("input_ids", "pixel_values", "pixel_attention_mask"), ("pixel_values", "target_sizes"),
+    ("input_ids", "pixel_values", "image_embeds_position_mask"),
     ("states", "actions", "rewards", "returns_to_go", "timesteps"),
 )  # fmt: skip
 
@@ -76,8 +77,8 @@ def with_places(given: Arguments, config: Any, refusal: str) -> Iterator[Argumen
 
 FORMS = {"input_features", "input_values", "pixel_values", "decoder_input_ids"}
 """Arguments that models take in more than one form."""
-FIXED = {"sample": False}
-"""Arguments that are no tensors: nothing is drawn, which could not be compared."""
+UNDRAWN = ("sample", "noise")
+"""Arguments without which models draw numbers, which could not be compared."""
 
 
 class Maker:
@@ -228,8 +229,8 @@ class Maker:
         """Tokens for a decoder, or those of several codebooks."""
         import torch
 
-        count = self.said("num_channels", "num_codebooks")
-        several = self._form == 1 and count is not None
+        count = self.said("num_channels", "num_codebooks", default=0)
+        several = self._form == 1 and count
         return torch.randint(3, 90, (1, 6, count)) if several else self.ids(6)
 
     def boxes(self) -> Any:
@@ -237,6 +238,19 @@ class Maker:
 
         corner = torch.randint(0, 400, (1, TOKENS, 2))
         return torch.cat([corner, corner + torch.randint(1, 500, (1, TOKENS, 2))], -1)
+
+    def places_of_images(self) -> Any:
+        """A mask of the tokens that stand for what is seen."""
+        import torch
+
+        return torch.arange(TOKENS)[None] < self.said("latent_query_num", default=1)
+
+    def noise(self) -> Any:
+        """A number for each patch of an image."""
+        import torch
+
+        rows, columns = (side // self.seen("patch_size", default=16) for side in self.image_size())
+        return torch.rand(1, rows * columns)
 
     def states(self) -> Any:
         """The patches of an image, or a series of vectors."""
@@ -342,7 +356,8 @@ MADE: dict[str, Callable[[Maker], Any]] = {
     ), "action_embeds": Maker.embeds,
     "visual_feats": _random(1, 10, "visual_feat_dim"), "visual_pos": _random(1, 10, 4),
     "pixel_attention_mask": Maker.seen_images, "spatial_shapes": lambda m: _grid(m)[:, 1:],
-    "target_sizes": lambda m: _grid(m)[:, 1:], "sample": lambda _: FIXED["sample"],
+    "target_sizes": lambda m: _grid(m)[:, 1:], "sample": lambda _: False,
+    "noise": Maker.noise, "image_embeds_position_mask": Maker.places_of_images,
     "inputs": lambda m: m.embeds(m.said("d_model")), "task_inputs": lambda m: m.ids(77),
     "classes_input_ids": Maker.ids, "classes_attention_mask": _ones(1, TOKENS),
     "tasks_input_ids": Maker.ids, "tasks_attention_mask": _ones(1, TOKENS),

@@ -151,11 +151,16 @@ FUNCTIONS: list[tuple[Any, ...]] = [
     (lambda x, w: F.conv_transpose2d(x, w, stride=2, output_padding=1), (1, 4, 5, 5), (4, 3, 3, 3)),
     (lambda x: F.max_pool2d(x, 3, 2, 1, return_indices=True), (2, 3, 9, 8)),
     (lambda x: F.avg_pool2d(x, 3, 2, 1, count_include_pad=False), (2, 3, 9, 8)),
+    (lambda x: F.avg_pool2d(x, 1 << 20, ceil_mode=True), (2, 3, 4, 5)),
+    (lambda x: F.avg_pool2d(x, (8, 3), (2, 1), (2, 1), ceil_mode=True), (2, 3, 4, 5)),
     (lambda x: F.adaptive_avg_pool2d(x, (3, 2)), (2, 3, 8, 7)),
     (lambda x: F.group_norm(x, 2), (2, 4, 5)),
     (lambda x: F.rms_norm(x, (5,)), (2, 4, 5)),
     (lambda x: x.masked_fill(x > 0, -1).cummax(1), (3, 6)),
     (lambda x: x.topk(2, dim=0), (5, 3)),
+    (lambda x, v: x.sin().index_put((torch.eye(3) > 0,), v), (3, 3, 4), (3, 4)),
+    (lambda x, v: x.sin().index_put((torch.eye(3) > 0,), v), (3, 3, 4), (4,)),
+    (lambda x: torch.ops.aten.index_put(x, [None, x[0] > 0], torch.tensor(2.0)), (3, 4)),
     (lambda x: x.repeat_interleave(torch.tensor([2, 0, 3]), 0), (3, 4)),
     (lambda x, r: x.repeat_interleave(torch.cat([r > 0, r <= 0]) + 1, output_size=3), (2,), (1,)),
     (lambda x: torch.where(x > 0, x, 0.0).std(dim=(0, 2), keepdim=True), (3, 4, 2)),
@@ -286,6 +291,10 @@ REFUSED: list[tuple[type[RlxError], str, Any]] = [
         Function(torch.special.airy_ai), torch.randn(2))),
     (UnsupportedError, "depends on the elements of a tensor", lambda: rlx.from_torch(
         Function(lambda x: torch.zeros(x.sum().long().item())), torch.ones(2))),
+    (UnsupportedError, "where several masks are true; write by torch.where", lambda: rlx.from_torch(
+        Function(lambda x: x.index_put((x > 0,), x[0], accumulate=True)), torch.ones(1))),
+    (UnsupportedError, "of axes that are not the first; transpose it", lambda: rlx.from_torch(
+        Function(lambda x: torch.ops.aten.index_put(x, [None, x[0] > 0], x[:, :1])), torch.ones(2, 2))),
     (UnsupportedError, "repeat_interleave.*depends on the elements", lambda: rlx.from_torch(
         Function(lambda x: x.repeat_interleave(x.int())), torch.ones(2))),
     (UnsupportedError, "its result is stored as torch.sparse_coo|element type", lambda: rlx.from_torch(

@@ -121,14 +121,26 @@ def index_put(
 def _put_by_masks(
     n: Node, x: Value, indices: Sequence[Value | None], values: Value, accumulate: bool
 ) -> Value:
-    """One number where a mask is true; more would need to know how often it is."""
+    """One number where a mask is true, or a row for each place where it is, in order."""
     masks = [i for i in indices if i is not None]
-    if len(masks) != 1 or accumulate or values.type.size != 1:
-        n.refuse("values are written where a mask is true, and how many depends on data")
-    lead = indices.index(masks[0])
-    mask = masks[0]
-    shape = [*[1] * lead, *mask.shape, *[1] * (x.rank - lead - mask.rank)]
-    return Where.build(mask.reshape(shape), values.reshape([]), x)
+    if len(masks) != 1 or accumulate:
+        n.refuse("values are added, or written where several masks are true; write by torch.where")
+    lead, mask = next(i for i, a in enumerate(indices) if a is not None), masks[0]
+    behind = x.rank - lead - mask.rank
+    chosen = mask.reshape([*[1] * lead, *mask.shape, *[1] * behind])
+    if values.type.size == 1:
+        return Where.build(chosen, values.reshape([]), x)
+    if lead or values.rank > behind + 1:
+        n.refuse("values are written by a mask of axes that are not the first; transpose it")
+    if values.rank == behind + 1:
+        values = _in_order(values, mask)
+    return Where.build(chosen, values, x)
+
+
+def _in_order(rows: Value, mask: Value) -> Value:
+    """For each place of a mask the row that is its own, if it is true there."""
+    at = mask.reshape([-1]).cast(i64).cumsum(0) - 1
+    return Gather.build(rows, at, 0, "clip").reshape([*mask.shape, *rows.shape[1:]])
 
 
 # -- writing along an axis -----------------------------------------------------------------
@@ -271,9 +283,7 @@ def diagonal_scatter(
 def masked_scatter(n: Node, x: Value, mask: Value, source: Value) -> Value:
     """The elements of the source, in order, where a mask is true."""
     mask = mask.expand(x.shape)
-    at = mask.reshape([-1]).cast(i64).cumsum(0) - 1
-    taken = Gather.build(source.reshape([-1]), at, 0, "clip").reshape(x.shape)
-    return Where.build(mask, taken, x)
+    return Where.build(mask, _in_order(source.reshape([-1]), mask), x)
 
 
 def one_hot(n: Node, x: Value, num_classes: int = -1) -> Value:

@@ -145,6 +145,9 @@ def mean_pool(rank: int) -> Row:
         taps, steps, around, _ = _windows(rank, kernel_size, stride, padding, (1,))
         if divisor_override is not None and ceil_mode:
             n.refuse("it has a divisor of its own together with ceil_mode")
+        if ceil_mode:  # windows count what they have of a tensor that is smaller than they are
+            sizes = zip(taps, x.shape[-rank:], around, strict=True)
+            taps = [min(t, d + 2 * p) if isinstance(d, int) else t for t, d, p in sizes]
         counts_padding = count_include_pad or divisor_override is not None
 
         def run(v: Value) -> Value:
