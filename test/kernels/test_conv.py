@@ -381,3 +381,15 @@ def test_tiles_along_a_row_ask_for_their_results_and_what_these_read() -> None:
         asked = [text.count(f"memref.prefetch %{b}[") for b in ("operand0", "operand1", "c")]
         each = len(config.tiles) * ends
         assert asked == [0, each, each]
+
+
+def test_a_last_block_has_no_empty_vectors() -> None:
+    target = kernel_target(preset("x86-64-v4"))
+    found = [conv_channels_plan.block_vectors(target, n, f32) for n in (7, 16, 17, 32, 48, 64, 90)]
+    assert found == [(1,), (1,), (2,), (2,), (2, 1), (2,), (2,)]
+    shape, _ = shape_of((1, 8, 14, 14), (48, 8, 1, 1))
+    square = (1, 14, 14)
+    layout, end = Planes(square, (1, 1, 1), 8 * 196, 196), plain(f32)
+    config = conv_channels_plan.config_of(target, shape, layout, f32, end, ())
+    text = conv.emit("layer", config, target).text
+    assert text.count("math.fma") == config.tiles[0].windows * 3

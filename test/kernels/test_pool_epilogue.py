@@ -59,3 +59,28 @@ def test_pool_that_others_read_is_stored() -> None:
     found, grown = rlx.Session("cpu").compile(g).run_slots(array)
     np.testing.assert_array_equal(found, array.reshape(1, 2, 2, 2, 2, 2).max((3, 5)))
     np.testing.assert_allclose(grown, np.exp(found), rtol=1e-6)
+
+
+@pairwise(
+    width=[1, 2, 15, 16, 17, 40], taps=[(3, 3), (5, 5), (2, 3)], spread=[1, 2],
+    dtype=["f32", "f64", "f16", "bf16", "i8", "i32"], indices=[False, True],
+)  # fmt: skip
+def test_windows_that_reach_beyond_a_row(
+    width: int, taps: tuple[int, int], spread: int, dtype: str, indices: bool
+) -> None:
+    """Those of neighbouring elements, whose taps are masked: as the interpreter has them, with what
+    is not finite in one window alone, and rows of -inf."""
+    g = rlx.Graph("pool")
+    x = g.input("x", (2, 3, 6, width), dtype)
+    how: dict[str, Any] = {"stride": 1, "padding": [t // 2 for t in taps]}
+    how["dilation"] = spread if width > 4 else 1
+    pool = x.max_pool_indices if indices else x.max_pool
+    g.set_outputs([pool(list(taps), **how)])
+    given = np.random.default_rng(0).standard_normal(x.shape) * 40
+    if dtype[0] != "i":
+        given[0, 0, 1, width // 2], given[0, 1], given[1, 2, 2, -1] = np.nan, -np.inf, np.inf
+    given = given.astype(DTYPES[dtype].numpy)
+    f = rlx.Session("cpu").compile(g)
+    assert next(iter(f.reports[0].compilation.dispatch.native)).startswith("pool")
+    found, want = f.run_slots(given)[0], rlx.interpret(g, {"x": given})[0]
+    np.testing.assert_array_equal(found.astype(np.float64), want.astype(np.float64))

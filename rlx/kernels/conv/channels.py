@@ -24,7 +24,6 @@ from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.lanes import transposed
 from rlx.codegen.reg import Reg
 from rlx.kernels.conv.channels_plan import (
-    VECTORS,
     ChannelsTile,
     ConvChannelsConfig,
     Span,
@@ -165,7 +164,15 @@ class _Emitter:
         strip = k.select(self.part < self.channels, place * self.strip_size, 0)
 
         def sums(n: int) -> None:
-            self.sums(config.tiles[n], x, block, c, stop, strip, there, out)
+            whole, *rest = config.vectors
+
+            def by(vectors: int) -> None:
+                self.sums(config.tiles[n], vectors, x, block, c, stop, strip, there, out)
+
+            if rest:
+                k.when(block.rows > rest[0] * self.lanes, lambda: by(whole), lambda: by(rest[0]))
+            else:
+                by(whole)
 
         def one_of(n: int) -> None:
             if n == len(self.ends):
@@ -178,22 +185,22 @@ class _Emitter:
         k.when(k.compare("eq", stop, self.channels), lambda: self.finish(block, strip, count, out))
 
     def sums(
-        self, shape: ChannelsTile, x: Reg, block: _Block, c: Reg, stop: Reg, strip: Reg,
-        there: tuple[Reg, Reg] | None, out: Reg,
+        self, shape: ChannelsTile, vectors: int, x: Reg, block: _Block, c: Reg, stop: Reg,
+        strip: Reg, there: tuple[Reg, Reg] | None, out: Reg,
     ) -> None:  # fmt: skip
         """Add the channels [c, stop) to the sums of a tile in the strip; the first ones begin
         them. On images, ``there`` are the rows of taps of a tile of one row."""
         k, dt = self.k, self.config.dtype
         places = [
             strip + (p * self.width + v * self.lanes)
-            for p in range(shape.windows) for v in range(VECTORS)
+            for p in range(shape.windows) for v in range(vectors)
         ]  # fmt: skip
         zero = k.const(0, dt, self.lanes)
 
         def first() -> list[Reg]:
             if self.first is None:
                 return [zero] * len(places)
-            at = [block.row + v * self.lanes for v in range(VECTORS)]
+            at = [block.row + v * self.lanes for v in range(vectors)]
             return [k.load(self.first, v, self.lanes) for v in at] * shape.windows
 
         start = k.when(
@@ -202,13 +209,13 @@ class _Emitter:
             first,
             [zero] * len(places),
         )
-        found = self.reduce(shape, x, block.w, c, stop, start, there, out)
+        found = self.reduce(shape, vectors, x, block.w, c, stop, start, there, out)
         for at, value in zip(places, found, strict=True):
             k.store(value, self.strip, at, self.lanes)
 
     def reduce(
-        self, shape: ChannelsTile, x: Reg, w: Reg, c: Reg, stop: Reg, start: list[Reg],
-        there: tuple[Reg, Reg] | None, out: Reg,
+        self, shape: ChannelsTile, count: int, x: Reg, w: Reg, c: Reg, stop: Reg,
+        start: list[Reg], there: tuple[Reg, Reg] | None, out: Reg,
     ) -> list[Reg]:  # fmt: skip
         """The sums in registers, in the order window, vector."""
         k, width, line = self.k, self.width, LINE_BYTES // self.config.dtype.bytes
@@ -218,7 +225,7 @@ class _Emitter:
         def step(
             at: Reg, weight: Reg, acc: Sequence[Reg], spans: tuple[Span, Span] = everywhere
         ) -> list[Reg]:
-            vectors = [k.load(self.w, weight + v * self.lanes, self.lanes) for v in range(VECTORS)]
+            vectors = [k.load(self.w, weight + v * self.lanes, self.lanes) for v in range(count)]
             for n in range(AHEAD * width, AHEAD * width + width, line):
                 k.prefetch(self.w, weight + n)
             sums = list(acc)
@@ -227,7 +234,7 @@ class _Emitter:
                 for q in range(*spans[1]):
                     element = k.load(self.x, place + q * self.config.step if q else place)
                     element = k.splat(element, self.lanes)
-                    for n, y in enumerate(vectors, (r * shape.columns + q) * VECTORS):
+                    for n, y in enumerate(vectors, (r * shape.columns + q) * count):
                         sums[n] = multiply(k, self.config, element, y, sums[n])
             return sums
 

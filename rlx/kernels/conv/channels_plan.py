@@ -66,13 +66,14 @@ class ChannelsTile:
 class ConvChannelsConfig:
     """What the code depends on: as in ``ConvConfig``, and ``step`` and ``gap``, the elements from a
     window to the next and from a tap to the next, and the different tiles that make up a line, in
-    their order."""
+    their order. ``vectors`` are those of whole blocks and, where that has fewer, of the last."""
 
     dtype: DType
     single: bool
     step: int
     gap: int
     tiles: tuple[ChannelsTile, ...]
+    vectors: tuple[int, ...]
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
     words: Words | None = None
@@ -91,6 +92,13 @@ def most_windows(target: KernelTarget) -> int:
 def block_width(target: KernelTarget, dt: DType) -> int:
     """Output channels of a block; ``dt`` is what is summed."""
     return VECTORS * target.lanes(dt)
+
+
+def block_vectors(target: KernelTarget, outputs: int, dt: DType) -> tuple[int, ...]:
+    """Vectors of the whole blocks of so many output channels, and of the last, if these differ."""
+    count = ceil_div(outputs, target.lanes(dt))
+    whole, rest = count // VECTORS, count % VECTORS
+    return (VECTORS,) * (whole > 0) + (rest,) * (rest > 0)
 
 
 def read_as(target: KernelTarget, shape: ConvShape) -> ConvShape:
@@ -192,6 +200,10 @@ LEAST_VECTOR_BYTES = 32
 LEAST_WINDOWS = 4
 """Windows of a step that take the time of one: its sums wait for those of the step before."""
 
+PART_SHARE = 1.2
+"""Time of a block with fewer vectors, for each of these: it loads elements of the input as often as
+a whole one."""
+
 
 def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
     """Whether this kernel has less work than ``conv``: fewer empty lanes and windows that are
@@ -203,7 +215,11 @@ def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
     tiles = lines.slices * lines.count * lines.tiles
     depth = shape.channels * shape.taps
     steps = max(windows, LEAST_WINDOWS * tiles) * depth
-    cycles = ceil_div(shape.outputs, width) * (steps + tiles * TILE_CYCLES * width)
+    blocks = sum(
+        1 if vectors == VECTORS else PART_SHARE * vectors / VECTORS
+        for vectors in block_vectors(target, shape.outputs, dt)
+    ) + max(0, shape.outputs // width - 1)
+    cycles = blocks * (steps + tiles * TILE_CYCLES * width)
     return cycles < conv_plan.cycles(target, shape, dt)
 
 
@@ -234,8 +250,9 @@ def config_of(
     lines = _Lines.of(target, shape, layout.size)
     tiles = tuple(tile for tile, _ in _runs(lines.each(shape, images)))
     gap = shape.dilation[2] if images else 1
+    vectors = block_vectors(target, shape.outputs, dt)
     return ConvChannelsConfig(
-        dt, shape.taps == 1, lines.steps[2], gap, tiles, epilogue, operands, words
+        dt, shape.taps == 1, lines.steps[2], gap, tiles, vectors, epilogue, operands, words
     )  # fmt: skip
 
 

@@ -5,6 +5,9 @@ A task is a channel of an image, a plane of up to three axes:
     for each row of windows:
         windows that reach beyond the row: one by one, by the taps that are there
         the others: by vectors along the row
+    with masks, of windows of neighbouring elements:
+        for each vector of columns:    for each tap of a row, where it is in the row: a mask
+            for each row of windows:   all of them, by vectors
     the way back: zeros, then each window's value is added where its index says, in order
 
 Indices are 32-bit inside, and the way back is summed in f32 for 16-bit floats.
@@ -13,6 +16,7 @@ Indices are 32-bit inside, and the way back is summed in f32 for 16-bit floats.
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import product
 from typing import Literal
 
@@ -175,6 +179,15 @@ def _emit_back(name: str, config: PoolBackConfig, target: KernelTarget) -> Kerne
     return k.text()
 
 
+@frozen
+class _Masks:
+    """Of a vector of windows: for each tap of a row those for which it is in the row, and those
+    that are stored."""
+
+    taps: tuple[Reg, ...]
+    stored: Reg
+
+
 class _Emitter:
     """Emits a pooling: a method a loop level."""
 
@@ -206,16 +219,44 @@ class _Emitter:
         out = p * (self.count[0] * self.count[1] * self.count[2])
         channel = k.index(0) if self.channels is None else p % self.channels
         self.numbers = self.epilogue.numbers(channel)
-        k.loop(
-            0, self.count[0], 1,
-            lambda z: k.loop(0, self.count[1], 1, lambda y: self.row(z, y, base, out)) and None,
-        )  # fmt: skip
+        rows = self.masked_rows if k.target.masks and self.config.step == 1 else self.rows
+        k.loop(0, self.count[0], 1, lambda z: rows(z, base, out))
+
+    def rows(self, z: Reg, base: Reg, out: Reg) -> None:
+        """The windows (z, ...), row by row."""
+        self.k.loop(0, self.count[1], 1, lambda y: self.row(z, y, base, out))
+
+    def masked_rows(self, z: Reg, base: Reg, out: Reg) -> None:
+        """The windows (z, ...), a vector of columns of all rows at a time."""
+        k, lanes, (_, rows, count) = self.k, self.lanes, self.count
+
+        def columns(first: Reg) -> None:
+            k.loop(0, rows, 1, partial(row, first, self.masks(first)))
+
+        def row(first: Reg, masks: _Masks, y: Reg) -> None:
+            starts = self.starts(z, y)
+            self.windows(starts, first, lanes, masks, base, out + (z * rows + y) * count)
+
+        k.loop(0, count, lanes, columns)
+
+    def masks(self, first: Reg) -> _Masks:
+        """Those of the vector of windows from ``first`` on."""
+        k, lanes = self.k, self.lanes
+
+        def tap(n: int) -> Reg:
+            place = first - self.low[2] + self.dilation[2] * n
+            number = k.lane_numbers(i32, lanes)
+            there = k.compare("ge", number, k.cast(k.index(0) - place, i32))
+            return there & k.first_lanes(self.size[2] - place, lanes)
+
+        stored = k.first_lanes(self.count[2] - first, lanes)
+        return _Masks(tuple(tap(n) for n in range(self.config.taps[2])), stored)
 
     def row(self, z: Reg, y: Reg, base: Reg, out: Reg) -> None:
         """The windows (z, y, ...)."""
         k, count = self.k, self.count[2]
         to = out + (z * self.count[1] + y) * count
-        starts = [i * s - lo for i, s, lo in zip((z, y), self.stride, self.low, strict=False)]
+        starts = self.starts(z, y)
 
         def some(first: Reg, lanes: int, whole: bool) -> None:
             self.windows(starts, first, lanes, whole, base, to)
@@ -226,7 +267,11 @@ class _Emitter:
         )
         k.loop(self.end, count, 1, lambda j: some(j, 0, False))
 
-    def elements(self, starts: list[Reg], x0: Reg, whole: bool) -> Reg:
+    def starts(self, z: Reg, y: Reg) -> list[Reg]:
+        """The first place of the windows (z, y, ...) along these axes."""
+        return [i * s - lo for i, s, lo in zip((z, y), self.stride, self.low, strict=False)]
+
+    def elements(self, starts: list[Reg], x0: Reg, whole: bool | _Masks) -> Reg:
         """How many places the mean of a window counts."""
         assert self.counted is not None
         k = self.k
@@ -237,23 +282,31 @@ class _Emitter:
             begin, end = (ends[axis] for ends in self.counted)
             first = at + low
             # Of windows that do not reach beyond the row all places count.
-            if whole and axis == len(starts):
+            if whole is True and axis == len(starts):
                 total = total * taps
+            elif whole and axis == len(starts):
+                one = k.cast(first, i32) + k.lane_numbers(i32, self.lanes)
+                last = k.minimum(one + taps, k.splat(k.cast(end, i32), self.lanes))
+                own = last - k.maximum(one, k.splat(k.cast(begin, i32), self.lanes))
+                total = k.cast(total, i32) * own
             else:
                 total = total * (k.minimum(first + taps, end) - k.maximum(first, begin))
         return k.cast(total, self.wide)
 
     def windows(
-        self, starts: list[Reg], first: Reg, lanes: int, whole: bool, base: Reg, to: Reg
+        self, starts: list[Reg], first: Reg, lanes: int, whole: bool | _Masks, base: Reg, to: Reg
     ) -> None:
-        """``lanes`` windows from ``first`` on; ``whole`` says that none reaches beyond the row."""
+        """``lanes`` windows from ``first`` on; ``whole`` says that none reaches beyond the row, or
+        has the masks of those that may."""
         k = self.k
         x0 = first * self.stride[2] - self.low[2]
         mean = self.config.what == "mean"
         acc = [k.const(0 if mean else bound(self.config.dtype, "min"), self.wide, lanes)]
         if self.indices:
             acc.append(k.const(-1, i32, lanes))
+        masks = None if isinstance(whole, bool) else whole
         for tap in product(*(range(n) for n in self.config.taps)):
+            mask = None if masks is None else masks.taps[tap[2]]
             places = [s + t * d for s, t, d in zip((*starts, x0), tap, self.dilation, strict=True)]
             inside = [
                 (p >= 0) & (p < n)
@@ -263,23 +316,29 @@ class _Emitter:
             at = (places[0] * self.size[1] + places[1]) * self.size[2] + places[2]
             acc = k.when(
                 there,
-                lambda at=at, acc=acc: self.tap(base, at, lanes, acc),
+                lambda at=at, acc=acc, mask=mask: self.tap(base, at, lanes, acc, mask),
                 lambda acc=acc: acc,
                 results=acc,
             )
         result = k.cast(acc[1], i64) if self.indices else acc[0]
         if mean:
             result = result / self.elements(starts, x0, whole)
-        self.epilogue.part(result, self.numbers, to + first, lanes)
+        stored = None if masks is None else masks.stored
+        self.epilogue.part(result, self.numbers, to + first, lanes, stored)
 
-    def tap(self, base: Reg, at: Reg, lanes: int, acc: list[Reg]) -> list[Reg]:
-        """One tap of each window, the first one's at ``at`` of the plane."""
+    def tap(self, base: Reg, at: Reg, lanes: int, acc: list[Reg], mask: Reg | None) -> list[Reg]:
+        """One tap of each window, the first one's at ``at`` of the plane; or of those in the
+        mask."""
         k = self.k
-        value = every(k, self.x, base + at, self.config.step, self.stride[2], lanes)
+        if mask is None:
+            value = every(k, self.x, base + at, self.config.step, self.stride[2], lanes)
+        else:
+            value = k.load(self.x, base + at, lanes, mask)
         if self.config.what == "mean":
             return [acc[0] + value]
         if not self.indices:
-            return [k.maximum(acc[0], value)]
+            best = k.maximum(acc[0], value)
+            return [best if mask is None else k.select(mask, best, acc[0])]
         here = k.cast(at, i32)
         if lanes:
             stride = k.cast(self.stride[2], i32)
@@ -288,4 +347,6 @@ class _Emitter:
         takes = (found < 0) | (value > best)
         if self.wide.is_float:
             takes = takes | k.compare("ne", value, value)
+        if mask is not None:
+            takes = takes & mask
         return [k.select(takes, value, best), k.select(takes, here, found)]
