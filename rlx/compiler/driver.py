@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from rlx.base.digest import digest
 from rlx.base.giving_way import checkpoint, compiles
+from rlx.base.preload import preload
 from rlx.base.threads import threads_with_large_stacks
 from rlx.dialects.context import SharedContext, parse
 from rlx.dialects.export import to_mlir
@@ -244,6 +245,7 @@ def _make(kernels: dict[str, KernelRef], target: Target) -> dict[str, bytes]:
     if not kernels:
         return {}
 
+    preload("llvmlite")
     check = checkpoint()
 
     def make(key: str) -> bytes:

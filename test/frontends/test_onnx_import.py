@@ -17,6 +17,7 @@ from onnx.reference import ReferenceEvaluator
 
 import rlx
 from rlx.frontends.onnx.tensors import ELEM_TYPES
+from rlx.ir.graph import topological
 from rlx.ops.control.control import Cond, Scan, WhileLoop
 from rlx.types import DTYPES
 from support.onnx_text import model
@@ -440,6 +441,40 @@ def test_coordinates_out_of_range_are_a_fault() -> None:
     for wrong in ([0, 3], [-3, 0]):
         with pytest.raises(rlx.errors.FaultError, match="out of range"):
             rlx.interpret(g, {"x": x, "i": np.array([[0, 0], wrong])})
+
+
+KNOWN = [
+    ("Gather <axis = 1>", "int64[3] i = {1, 2, 3}", [3], "mir.gather"),
+    ("Gather <axis = 1>", "int64[1, 2] i = {0, 1}", [1, 2], "mir.gather"),
+    ("Gather <axis = 1>", "int64[2] i = {2, 1}", [2], ""),
+    ("Gather <axis = 1>", "int64[2] i = {-2, -1}", [2], ""),
+    ("GatherElements <axis = 1>", "int64[3, 2] i = {2, 3, 2, 3, 2, 3}", [3, 2], "mir.gather"),
+    ("GatherElements <axis = 1>", "int64[3, 2] i = {2, 3, 1, 2, 0, 1}", [3, 2], ""),
+    ("GatherND", "int64[3, 2] i = {0, 2, 0, 3, -2, 0}", [3, 2], "mir.gather"),
+    ("GatherND", "int64[2, 2] i = {2, -1, 0, -3}", [2, 2], "mir.where"),
+    ("GatherND", "int64[2, 1] i = {1, 2}", [2, 1], "mir.gather"),
+]
+
+
+@pytest.mark.parametrize(("node", "indices", "shape", "without"), KNOWN)
+def test_indices_of_the_file(node: str, indices: str, shape: list[int], without: str) -> None:
+    """Those that follow one another become a slice, and coordinates places in the joined axes."""
+    m = model(f"g (float[3, 4] x) => (float y) <{indices}> {{ y = {node} (x, i) }}")
+    g, x = rlx.from_onnx(m), np.arange(12, dtype=np.float32).reshape(3, 4)
+    expected = ReferenceEvaluator(m).run(None, {"x": x})
+    np.testing.assert_array_equal(run(g, x=x)[0], expected[0])
+    assert not without or without not in {op.name for op in topological(g.outputs)}
+
+
+@pytest.mark.parametrize(("node", "indices"), [
+    ("Gather", "int64[2] i = {2, 3}"),
+    ("GatherElements", "int64[2, 4] i = {2, 2, 2, 2, 3, 3, 3, 3}"),
+    ("GatherND", "int64[1, 2] i = {0, 4}"),
+])  # fmt: skip
+def test_indices_of_the_file_out_of_range_are_a_fault(node: str, indices: str) -> None:
+    m = model(f"g (float[3, 4] x) => (float y) <{indices}> {{ y = {node} (x, i) }}")
+    with pytest.raises(rlx.errors.FaultError, match="out of range"):
+        rlx.interpret(rlx.from_onnx(m), {"x": np.zeros((3, 4), np.float32)})
 
 
 def test_indices_may_reach_a_part_of_the_other_axes() -> None:

@@ -20,6 +20,12 @@ Activation = Callable[[Value], Value]
 IMAGES = (224, 256, 384, 320, 192, 640)
 """Widths of the images that networks are published for; each step down halves them."""
 
+SIXTH = 0.1666666716337204
+"""1/6 in f32, as files have it."""
+
+LARGE = {48: 3072, 64: 1 << 17}
+"""Sizes of elementwise ops that need 256 KiB and more, in the place of small ones."""
+
 ACTIVATIONS: dict[str, Activation] = {
     "none": lambda x: x,
     "relu": lambda x: x.relu(),
@@ -50,6 +56,10 @@ class Builder:
     def inner(self, *shape: int) -> Value:
         """A tensor that an op made which joins no other, in place of which a kernel may write."""
         return self.input(*shape).cumsum(-1)
+
+    def kept(self, value: Value) -> Value:
+        """What an op makes of a value, which may thus lie where an operand of its own was."""
+        return value.cumsum(-1)
 
     def add(self, *values: Value) -> None:
         """Results of the graph."""
@@ -120,9 +130,11 @@ def around_convolutions(b: Builder, width: int) -> None:
         b.add(act(x()))
         y = act(x())
         b.add(y, y.mean([2, 3], keepdims=True))
+        b.add(act(x()).mean([2, 3]), act(x()).mean([2, 3], keepdims=True), b.kept(act(x())))
     b.add(x().mean([2, 3]), x().mean([2, 3], keepdims=True))
     b.add(x() * b.input(1, 32, 1, 1), x() * b.input(1, 32, 1, 1).sigmoid(), x() + x(), x() * x())
-    b.add((x() + x()).relu())
+    b.add((x() + x()).relu(), b.kept((x() + x()).relu()), b.kept(x() + x()))
+    b.add(b.kept(x() * b.input(1, 32, 1, 1)), b.kept(x() * b.inner(1, 32, 1, 1).sigmoid()))
     b.add(x() * b.param(1, 32, 1, 1) + b.param(1, 32, 1, 1))
     b.add((x() * b.param(1, 32, 1, 1) + b.param(1, 32, 1, 1)).relu())
     b.add(b.graph.concat([x(), x()], 1), b.graph.concat([x(8), x(16), x(24)], 1))
@@ -136,7 +148,10 @@ def around_convolutions(b: Builder, width: int) -> None:
 
 def gates(b: Builder) -> None:
     """Layers of one place, as those that weigh channels; scaled residuals; and sounds."""
-    acts = ACTIVATIONS | {"hard sigmoid": lambda x: (x / 6.0 + 0.5).clip(0.0, 1.0)}
+    acts = ACTIVATIONS | {
+        "hard sigmoid": lambda x: (x / 6.0 + 0.5).clip(0.0, 1.0),
+        "hard sigmoid of ONNX": lambda x: x.hard_sigmoid(SIXTH, 0.5),
+    }
     for (ci, co), act in product(((256, 16), (16, 256), (64, 24)), acts.values()):
         x, w = b.inner(1, ci, 1, 1), b.param(co, ci, 1, 1)
         b.add(act(b.graph.conv2d(x, w) + b.param(1, co, 1, 1)))
@@ -144,6 +159,8 @@ def gates(b: Builder) -> None:
         x, w = b.input(1, 256, width, width), b.param(64, 256, 1, 1)
         y = (b.graph.conv2d(x, w) + b.param(1, 64, 1, 1)) * b.param(1, 64, 1, 1)
         b.add(y + b.input(1, 64, width, width))
+    for width in (6, 12, 24, 48, 96):
+        b.add(b.graph.resize(b.inner(1, 32, width, width), [2 * width, 2 * width], "linear"))
     for kernel, stride in product((2, 3, 5, 10), (1, 2, 5)):
         for act in (ACTIVATIONS["none"], ACTIVATIONS["relu"], ACTIVATIONS["gelu"]):
             x, w = b.input(1, 64, 1600), b.param(64, 64, kernel)
@@ -270,6 +287,64 @@ def texts(b: Builder, rows: int, width: int) -> None:
         b.add(q.transpose([0, 2, 1, 3]).reshape(1, rows, heads * width))
 
 
+def cells(b: Builder) -> None:
+    """Steps of recurrent nets."""
+    for rows, width in product((1, 8), (64, 256)):
+        h, c = b.inner(rows, width), b.inner(rows, width)
+        y = b.input(rows, 4 * width) + b.graph.linear(h, b.param(width, 4 * width))
+        i, o, f, z = (y[:, n * width : (n + 1) * width] for n in range(4))
+        kept = f.sigmoid() * c + i.sigmoid() * z.tanh()
+        b.add(kept, o.sigmoid() * kept.tanh())
+
+
+def exported_texts(b: Builder, rows: int, width: int) -> None:
+    """Parts of networks of texts in the ops that exporters write for them."""
+    g, heads = b.graph, 4
+    ids = lambda: b.input(1, rows, dtype="i64")  # noqa: E731
+    words, places = g.gather(b.param(1000, width), ids()), b.param(1, rows, width)
+    kinds = g.gather(b.param(2, width), ids())
+    for embedded in (words + places, words + kinds + places, words + places + kinds):
+        b.add(g.layer_norm(embedded, b.param(width), b.param(width)))
+    for shape in ((1, 1, rows, 1), (1, 1, rows, rows)):  # what a mask lets each token see
+        sees = g.param(f"w{len(g.params)}", list(shape), "bool")
+        allowed = sees.logical_and(ids().cast("bool").reshape(1, 1, 1, rows))
+        b.add(g.where(allowed, 0.0, -3.4028235e38))
+    sees = ids().cast("bool").reshape(1, 1, 1, rows)
+    b.add(g.constant(True).logical_and(g.param("causal", [rows, rows], "bool")))
+    b.add(g.where(sees, b.inner(1, heads, rows, rows), -3e38))
+    x = b.inner(1, rows, width)
+    for _ in range(3):
+        root = (x.pow(2.0).mean(-1, keepdims=True) + 1e-6).sqrt()
+        y = b.param(width) * (x * (1.0 / root))
+        x = x + b.graph.linear(y, b.param(width, width))
+    b.add(x)
+    hidden = b.inner(1, rows, width)
+    wide = b.inner(1, 1024, 3072)
+    for x in (hidden, g.linear(hidden, b.param(width, 256)) + b.param(256), wide):
+        half, inner = x * 0.5, x + 0.044715 * x.pow(3.0)
+        y = half * ((0.7978845608028654 * inner).tanh() + 1.0)
+        b.add(b.kept(y) if x is wide else y)
+    one, other = (g.linear(hidden, b.param(width, 256)) for _ in range(2))
+    b.add(one * one.sigmoid() * other)
+    split = lambda: b.inner(1, rows, heads * width).reshape(1, rows, heads, width)  # noqa: E731
+    cos, sin = (b.inner(1, 1, rows, width) for _ in range(2))
+    for many in (heads, 64):
+        q, half = b.inner(1, rows, many * width).reshape(1, rows, many, width), width // 2
+        q = q.transpose([0, 2, 1, 3])
+        turned = g.concat([-q[..., half:], q[..., :half]], 3)
+        y = q * cos + turned * sin
+        b.add(y if many == heads else b.kept(y))
+    shared = split().transpose([0, 2, 1, 3]).reshape(1, heads, 1, rows, width)
+    b.add(shared.expand([1, heads, 2, rows, width]).reshape(1, 2 * heads, rows, width))
+    b.add(*(split().transpose(perm) * b.param(1) for perm in ([0, 2, 1, 3], [0, 2, 3, 1])))
+    for columns, act in product((2, 3, 4), ("none", "relu", "sigmoid")):
+        y = g.linear(b.inner(1, rows, width), b.param(width, columns)) + b.param(columns)
+        b.add(ACTIVATIONS[act](y))
+    b.add(
+        ACTIVATIONS["relu"](g.linear(b.inner(rows, width), b.param(width, 256)).transpose([1, 0]))
+    )
+
+
 def elementwise(b: Builder) -> None:
     """Ops of one and two operands, on what moves along axes in each way."""
     unary: list[Activation] = [
@@ -294,6 +369,9 @@ def elementwise(b: Builder) -> None:
     )  # fmt: skip
     for op, (one, other) in product(binary, shapes):
         b.add(op(b.input(*one), b.input(*other)), op(b.inner(*one), b.input(*other)))
+        # Large ones, in the place of the first operand.
+        long, wide = ([LARGE.get(d, d) for d in s] for s in (one, other))
+        b.add(b.kept(op(b.inner(*long), b.input(*wide))))
     for perm in ((1, 0), (0, 2, 1), (1, 0, 2), (2, 0, 1), (0, 2, 1, 3), (0, 1, 3, 2), (0, 3, 1, 2),
                  (0, 2, 3, 1), (2, 0, 3, 1, 4), (0, 2, 4, 1, 3), (0, 1, 3, 2, 4)):  # fmt: skip
         b.add(b.input(*(6, 7, 8, 9, 10)[: len(perm)]).transpose(list(perm)))
@@ -307,6 +385,7 @@ def graphs() -> Iterator[Graph]:
     yield from _of_rows()
     yield from _of_images()
     yield _graph("elementwise", elementwise)
+    yield _graph("cells", cells)
 
 
 def _of_images() -> Iterator[Graph]:
@@ -329,6 +408,7 @@ def _of_rows() -> Iterator[Graph]:
     for rows, width in product((128, 197), (32, 64)):
         yield _graph(f"attention of {rows}x{width}", attentions, rows, width)
         yield _graph(f"texts of {rows}x{width}", texts, rows, width)
+        yield _graph(f"exported texts of {rows}x{width}", exported_texts, rows, width)
     for rows, width in ((128, 384), (197, 768), (1, 64), (50, 2048)):
         yield _graph(f"rows of {rows}x{width}", rowwise, rows, width)
 

@@ -87,6 +87,11 @@ def into_wheel(wheel: Path) -> None:
 
     machine = wheel.stem.rpartition("-")[2].partition(".")[0]
     levels = next((found for end, found in LEVELS.items() if machine.endswith(end)), ())
+    if not levels:
+        sys.exit(
+            f"{wheel} is for {machine!r}, and kernels are made for {', '.join(LEVELS)}; leave it as"
+            " it is, or add the levels of that machine to LEVELS"
+        )
     with tempfile.TemporaryDirectory() as folder:
         with zipfile.ZipFile(wheel) as packed:
             packed.extractall(folder)

@@ -154,9 +154,9 @@ def compiled(
     """
     from rlx.base.preload import preload
 
-    preload()
+    preload("torch_mlir")
     target = make_target()
-    # What needs none of the libraries is imported while they are being loaded.
+    # What does not need the library is imported while it is being loaded.
     from rlx.kernels.registry import load_families
     from rlx.runtime.cache.objects import Shelf
 

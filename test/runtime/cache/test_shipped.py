@@ -286,6 +286,15 @@ def test_a_wheel_of_other_sources_gets_none(tmp_path: Path, ship_kernels: Any) -
         ship_kernels.into_wheel(wheel)
 
 
+@pytest.mark.parametrize("tag", ["any", "manylinux_2_28_riscv64"])
+def test_a_wheel_of_a_machine_without_levels(tmp_path: Path, ship_kernels: Any, tag: str) -> None:
+    wheel = wheel_of(tmp_path).rename(tmp_path / f"rlx-1-cp312-abi3-{tag}.whl")
+    before = wheel.read_bytes()
+    with pytest.raises(SystemExit, match=rf"is for '{tag}', and kernels are made for x86_64, "):
+        ship_kernels.into_wheel(wheel)
+    assert wheel.read_bytes() == before
+
+
 def test_the_layers_are_graphs_that_can_be_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(str(PACKAGING))
     layers = importlib.import_module("layers")

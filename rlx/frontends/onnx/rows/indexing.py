@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
+
 from rlx.errors import ShapeError, UnsupportedError
 from rlx.frontends.common.values import constant, size_value
+from rlx.frontends.onnx.edges import Edge, is_symbolic
 from rlx.frontends.onnx.node import Node, Row, Rows
 from rlx.frontends.onnx.rows.suppression import suppression
 from rlx.ir.value import Value
@@ -17,9 +22,31 @@ from rlx.types import Dim, bool_, i64
 
 __all__ = ["ROWS"]
 
+Array = np.ndarray[Any, Any]
+
 
 def gather(n: Node) -> Value:
-    return Gather.build(n[0], n[1], n.axis(0))
+    x, axis, known = n[0], n.axis(0), _known_places(n.edge(1))
+    first = None if known is None else _first_of_run(known, x.shape[axis])
+    if known is None or first is None:
+        return Gather.build(x, n[1], axis)
+    part = x.narrow(axis, first, known.size)
+    return part.reshape([*x.shape[:axis], *known.shape, *x.shape[axis + 1 :]])
+
+
+def _known_places(e: Edge) -> Array | None:
+    """The elements of indices that the file has, such as positions of tokens; None for others."""
+    return None if e.known is None or is_symbolic(e.known) or not e.known.size else e.known
+
+
+def _first_of_run(places: Array, size: Dim) -> int | None:
+    """The first of places on an axis that follow one another, which are a slice; None for others,
+    and where one is not on the axis."""
+    flat = places.reshape(-1)
+    first, last = int(flat[0]), int(flat[-1])
+    if not isinstance(size, int) or not 0 <= first <= last < size:
+        return None
+    return first if np.array_equal(flat, np.arange(first, first + flat.size)) else None
 
 
 def gather_elements(n: Node) -> Value:
@@ -29,6 +56,12 @@ def gather_elements(n: Node) -> Value:
         raise ShapeError(f"its indices {indices.type} need the rank of {x.type}")
     sizes = [d if i == axis else indices.shape[i] for i, d in enumerate(x.shape)]
     part = x if tuple(sizes) == x.shape else Slice.build(x, [0] * x.rank, sizes)
+    known = _known_places(n.edge(1))
+    if known is not None:
+        lines = np.moveaxis(known, axis, -1).reshape(-1, known.shape[axis])
+        first = _first_of_run(lines[0], x.shape[axis])
+        if first is not None and (lines == lines[0]).all():
+            return part.narrow(axis, first, known.shape[axis])
     others = [i for i in range(x.rank) if i != axis]
     rows, at = (v.transpose([*others, axis]) for v in (part, indices))
     out = Gather(rows, at, x.rank - 1, "fault", x.rank - 1).out
@@ -43,6 +76,17 @@ def gather_coordinates(n: Node) -> Value:
     if not isinstance(many, int) or lead + many > x.rank:
         raise ShapeError(f"{many} coordinates after {lead} batch dims do not fit {x.type}")
     dims = x.shape[lead : lead + many]
+    joined: Dim = x.type.with_shape(dims).size
+    rows = x.reshape([*x.shape[:lead], joined, *x.shape[lead + many :]])
+    known = _known_places(n.edge(1))
+    if known is not None and not lead and all(isinstance(d, int) for d in dims):
+        flat = _flat_places(known, np.array(dims, np.int64))
+        if flat is not None:
+            first = _first_of_run(flat, joined)
+            if first is None:
+                return Gather.build(rows, constant(flat, i64), 0)
+            part = rows.narrow(0, first, flat.size)
+            return part.reshape([*flat.shape, *x.shape[many:]])
     flat, outside, total = constant(0, i64), constant(False, bool_), constant(1, i64)
     for axis, dim in enumerate(dims):
         size = size_value(dim)
@@ -52,9 +96,15 @@ def gather_coordinates(n: Node) -> Value:
         flat, total = flat * size + at, total * size
     # One that is out of range along its axis must not be another element's place.
     flat = outside.where(total, flat).expand(indices.shape[:-1])
-    joined: Dim = x.type.with_shape(dims).size
-    rows = x.reshape([*x.shape[:lead], joined, *x.shape[lead + many :]])
     return Gather(rows, flat, lead, "fault", lead).out
+
+
+def _flat_places(known: Array, dims: Array) -> Array | None:
+    """Known coordinates as places in the joined axes; None if one is outside, a fault of a run."""
+    at = np.where(known < 0, known + dims, known)
+    if not ((at >= 0) & (at < dims)).all():
+        return None
+    return np.asarray(at @ (np.cumprod([1, *dims[:0:-1]], dtype=np.int64)[::-1]))
 
 
 def scatter_elements(n: Node) -> Value:
