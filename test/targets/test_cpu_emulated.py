@@ -94,6 +94,38 @@ def test_products_of_bytes_use_the_instructions_for_them(extra: str) -> None:
         emulated.run(artifact, "cpu:aarch64", feeds, cpu="cortex-a53")
 
 
+def test_products_of_bf16_use_the_instruction_for_them() -> None:
+    """Tiles of all sizes, a K that is no whole pairs, and an epilogue."""
+    need("cpu:aarch64")
+    rng = np.random.default_rng(0)
+    g, outs, feeds, params = rlx.Graph("pairs"), list[Any](), dict[str, Any](), dict[str, Any]()
+    for m, k, n in ((1, 32, 16), (11, 96, 33), (3, 7, 5)):
+        x, w = g.input(f"x{m}", [m, k], "bf16"), g.param(f"w{m}", [k, n], "bf16")
+        feeds[f"x{m}"] = rng.standard_normal((m, k)).astype(x.dtype.numpy)
+        params[f"w{m}"] = rng.standard_normal((k, n)).astype(x.dtype.numpy)
+        outs.append((x @ w).relu())
+    g.set_outputs(outs)
+    artifact = rlx.compile_artifact(g, "cpu:aarch64+bf16", params=params)
+    found = emulated.run(artifact, "cpu:aarch64", feeds)
+    for pair in zip(found, interpret(g, feeds, params), strict=True):
+        a, b = (v.astype(np.float32) for v in pair)
+        np.testing.assert_allclose(a, b, rtol=2**-7, atol=2**-8 * np.abs(b).max())
+    assert _BFDOT in _words_of(artifact)
+    with pytest.raises(AssertionError, match="bf16"):
+        emulated.run(artifact, "cpu:aarch64", feeds, cpu="cortex-a53")
+
+
+_BFDOT = 0x2E40FC00 | 1 << 30
+"""BFDOT of whole vectors, without the numbers of its registers."""
+
+
+def _words_of(artifact: rlx.Artifact) -> set[int]:
+    """The instructions of its objects, without the numbers of their registers."""
+    code = b"".join(data for v in artifact.variants for data in v.objects.values())
+    words = np.frombuffer(code[: len(code) // 4 * 4], "<u4")
+    return set((words & 0xFFE0FC00).tolist())
+
+
 def _bytes(rng: np.random.Generator, v: rlx.Value) -> Any:
     """Whole numbers of a value's type, with both ends."""
     ends = np.iinfo(v.dtype.numpy)

@@ -67,7 +67,8 @@ def decodes(config: AttentionConfig, target: KernelTarget, sizes: AttentionSizes
 
 def pairs(config: AttentionConfig, target: KernelTarget, sizes: AttentionSizes) -> bool:
     """Whether the variant ``pairs`` can run these sizes."""
-    return group_of(target, config.dtype, config.dtype) == 2 and sizes.dim % 2 == 0
+    fits = target.masks and group_of(target, config.dtype, config.dtype) == 2
+    return fits and sizes.dim % 2 == 0
 
 
 def emit(name: str, config: AttentionConfig, target: KernelTarget) -> KernelText:

@@ -1,7 +1,7 @@
 """Instructions that multiply groups of small numbers and add them up: a lane of 32 bits of each
 operand holds a group, and the sum goes to one lane of 32 bits.
 
-- "bf16": pairs of bf16 into f32 (vdpbf16ps). Subnormal operands count as 0, as do subnormal
+- "bf16": pairs of bf16 into f32 (vdpbf16ps, bfdot). Subnormal operands count as 0, as do subnormal
   results, and the two products of a pair are added with roundings of the machine's own, each to
   nearest.
 - "i8": fours of 8-bit integers into i32, one operand unsigned and one signed (vpdpbusd, usdot), or
@@ -23,12 +23,14 @@ __all__ = [
 
 _LANES, _NEON = 16, 4
 _BF16 = "llvm.x86.avx512bf16.dpbf16ps.512"
+_BFDOT = "llvm.aarch64.neon.bfdot.v4f32.v8bf16"
 _ROUND = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 _I8 = "llvm.x86.avx512.vpdpbusd.512"
 _MIXED = "llvm.aarch64.neon.usdot.v4i32.v16i8"
 _SIGNED = "llvm.aarch64.neon.sdot.v4i32.v16i8"
 _UNSIGNED = "llvm.aarch64.neon.udot.v4i32.v16i8"
-_HAVE_DOTS = frozenset(["dotprod", "i8mm"])
+_HAVE_DOTS = frozenset(["dotprod", "i8mm", "bf16"])
+"""Extras of AArch64 by which products of groups are made."""
 _PAIRS = {16: "llvm.x86.avx512.pmaddubs.w.512", 8: "llvm.x86.avx2.pmadd.ub.sw"}
 _JOIN = {16: "llvm.x86.avx512.pmaddw.d.512", 8: "llvm.x86.avx2.pmadd.wd"}
 
@@ -39,6 +41,8 @@ def group_of(target: KernelTarget, a: DType, b: DType) -> int:
     alike = a is b and takes_alike(target)
     if a in (i8, u8) and b in (i8, u8) and (alike or "i8mm" in target.has):
         return 4
+    if a is bf16 and b is bf16 and "bf16" in target.has:
+        return 2
     if target.vector_bytes != 4 * _LANES:
         return 1
     if a is bf16 and b is bf16 and "avx512bf16" in target.has:
@@ -135,7 +139,7 @@ def dot(k: Kernel, x: Reg, y: Reg, total: Reg) -> Reg:
     """``total`` plus the products of two operands, group by group; by the type of ``total``, f32
     for "bf16" and i32 for "i8". Of integers x is the unsigned one and y the signed one."""
     if total.dtype.is_float:
-        return _call(k, _BF16, x, y, total, "bf16")
+        return _call(k, _BFDOT if "bf16" in k.target.has else _BF16, x, y, total, "bf16")
     return _call(k, _MIXED if "i8mm" in k.target.has else _I8, x, y, total, "i8")
 
 
