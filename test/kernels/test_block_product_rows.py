@@ -10,8 +10,17 @@ from kernels.test_block_product import OWN, rows, sizes_of, weight
 
 import rlx
 from rlx import quant
+from rlx.kernels.matmul import block_pack, block_product_tiles
+from rlx.kernels.matmul.block_pack import BlockPackConfig
+from rlx.kernels.matmul.block_product import packed_bytes
+from rlx.kernels.matmul.block_product_tiles import BlockProductTilesConfig
+from rlx.kernels.matmul.block_rows import TILE_ROWS
 from rlx.ops.quant.affine import QuantizeRows
+from rlx.targets.cpu.features import preset
+from rlx.targets.cpu.target import kernel_target
 from rlx.types import f32, i8, u8
+from support.amx import Tiles, jit_with_tiles
+from support.jit import host, jit
 
 Array = np.ndarray[Any, Any]
 SIZES = ((1, 1, 256), (1, 65, 512), (2, 17, 256), (3, 16, 768), (5, 100, 256), (8, 33, 512),
@@ -65,6 +74,36 @@ def test_bits_depend_on_neither_rows_nor_threads_nor_the_machine(
         np.testing.assert_array_equal(run(q, scales, packed[:n], scheme), whole[:, :n])
     monkeypatch.setenv("RLX_CPU", "x86-64-v3")
     np.testing.assert_array_equal(run(q, scales, packed, scheme), whole)
+
+
+AMX = preset("x86-64-v4+amx-tile+amx-int8")
+
+
+def tiled(x: Array) -> Array:
+    """What rows have of each block, ``[m, blocks, ...]``, by tiles of rows."""
+    m = len(x)
+    x = np.concatenate([x, np.zeros((-m % TILE_ROWS, *x.shape[1:]), x.dtype)])
+    return np.ascontiguousarray(x.reshape(-1, TILE_ROWS, *x.shape[1:]).swapaxes(1, 2))
+
+
+@pytest.mark.parametrize("scheme", ["q4_1", "q4_k", "q6_k", "q8_0"])
+def test_amx_has_the_same_bits(scheme: str) -> None:
+    target, has = kernel_target(AMX), AMX.has <= host().has
+    config, m, n, depth = BlockProductTilesConfig(scheme), 20, 40, 1280
+    kernel = block_product_tiles.emit("product", config, target)
+    tiles = Tiles()  # kept as long as its functions are called
+    product = jit(kernel, AMX) if has else jit_with_tiles(kernel, AMX, tiles)
+    (q, scales), packed = rounded(rows(m, depth)), weight(scheme, n, depth)
+    panels = np.zeros(packed_bytes(target, scheme, n, depth), np.uint8)
+    launch = block_pack.launch(BlockPackConfig(scheme), target, 1, n, packed.shape[1])
+    pack = jit(block_pack.emit("pack", BlockPackConfig(scheme), target), AMX if has else None)
+    pack(0, launch.range, [packed, panels], launch.sizes)
+    codes, y = q.reshape(m, -1, 32), np.zeros((m, n), np.float32)
+    sums = codes.sum(-1, dtype=np.int32).astype(np.float32) * scales
+    launch = block_product_tiles.launch(config, target, m, n, depth)
+    buffers = [tiled(codes), tiled(scales), tiled(sums), panels, y]
+    product(0, launch.range, buffers, launch.sizes, launch.scratch)
+    np.testing.assert_array_equal(y, run(q, scales, packed, scheme))
 
 
 @pytest.mark.parametrize("cpu", ["x86-64-v3", "native"])

@@ -1,24 +1,25 @@
 """Products of several rows in 8 bits by weights in packed blocks: the panels of ``block_weights``
 times tiles of rows (``block_rows``), by the instructions of ``dot``.
 
-    task: some rows
-        for each of some panels, one after the other:
-            for some rows of a tile:
-                for each block, each sub-block:
-                    sum = codes times integers of the row, exact     fours in a lane
-                    total += f32(sum) * (scale of the weight * scale of the row)
-                    total += f32(sum of the row) * scale of the row * -least
-                a vector of outputs for each row
+    task: some panels, some rows
+        for each panel:
+            for each part of K:
+                for the first rows of a tile:
+                    for each block of rows:
+                        codes and scales                  unpacked, and kept for the other rows
+                        totals with the block
+                for some other rows of a tile:
+                    for each block of rows: totals with the block
 
-What is done with the sums is what ``block_product_rows`` does, in the same order: the bits are
-equal. A tile has what all its rows need of a sub-block side by side, so one address serves them,
-and a code is unpacked once for all of them. Multipliers are the limit, of which a sub-block of 32
-takes 8 steps for its integers and 2 for its scales.
+A total is what ``block_parts`` says, so the bits are those of ``block_product_rows``. A tile has
+what all its rows need of a block side by side, so one address serves them. Multipliers are the
+limit: a block takes 8 steps for its integers and 2 for its scales, 3 if there are two of these or
+least values.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from rlx.base.dims import maximum, minimum
 from rlx.base.frozen import frozen
@@ -26,11 +27,18 @@ from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
+from rlx.kernels.matmul.block_parts import (
+    UnpackedPart,
+    add_block,
+    chunks_of_round,
+    row_blocks,
+    unpacked_bytes,
+)
 from rlx.kernels.matmul.block_product_rows import MOST, TASK_PANELS
 from rlx.kernels.matmul.block_rows import TILE_ROWS
-from rlx.kernels.matmul.block_scales import BlockScales, store_panel
+from rlx.kernels.matmul.block_scales import store_panel
 from rlx.kernels.matmul.block_weights import DECODERS, Record, lanes_of, panel_fields, scheme_of
-from rlx.kernels.matmul.dot import fours, word
+from rlx.kernels.matmul.dot import fours, store_words, word, words
 from rlx.ops.quant.rows import ROW_BLOCK
 from rlx.types import f32, i8, i32, u8
 
@@ -43,6 +51,9 @@ FEWEST = MOST + 1
 
 ROWS_BYTES = 512 << 10
 """Rows of a task: so many bytes stay in the L2 cache."""
+
+PART = 512
+"""Elements of a part of K: what is unpacked of a panel, and some rows, stay in the L1 cache."""
 
 AHEAD = 8192
 """Bytes of a panel from what is read to what is requested: with several rows a line of it takes too
@@ -64,6 +75,10 @@ def start_of(scheme: str) -> tuple[int, int] | None:
     return None if decoder.has_least else (decoder.sub, decoder.zero)
 
 
+def _part_blocks(scheme: str) -> int:
+    return max(1, PART // scheme_of(scheme).block)
+
+
 def launch(
     config: BlockProductDotsConfig, target: KernelTarget, m: int, n: int, depth: int
 ) -> Launch:
@@ -76,7 +91,9 @@ def launch(
     group = minimum(TASK_PANELS, panels)
     tasks = ceil_div(m, chunk) * ceil_div(panels, group)
     sizes = (m, n, depth // scheme_of(config.scheme).block, panels, chunk, group)
-    return Launch(tasks, 1, sizes)
+    lanes = lanes_of(target)
+    unpacked = unpacked_bytes(config.scheme, lanes, _part_blocks(config.scheme))
+    return Launch(tasks, 1, sizes, unpacked + chunk * lanes * 4)
 
 
 def emit(name: str, config: BlockProductDotsConfig, target: KernelTarget) -> KernelText:
@@ -91,17 +108,18 @@ class _Emitter:
         self.k = k = Kernel(name, target)
         self.lanes = lanes_of(target)
         self.scheme, self.decoder = scheme_of(config.scheme), DECODERS[config.scheme]
-        self.fields = panel_fields(config.scheme)
+        self.fields, self.part = panel_fields(config.scheme), _part_blocks(config.scheme)
         self.tiles, self.row_scales = k.buffer("tiles", i8), k.buffer("scales", f32)
         self.extra = k.buffer("extra", f32 if self.decoder.has_least else i32)
         self.w, self.y = k.buffer("w", u8), k.buffer("y", f32)
         self.m, self.n, self.blocks = k.size("m"), k.size("n"), k.size("blocks")
         self.panels, self.chunk_rows = k.size("panels"), k.size("chunk_rows")
         self.group = k.size("group")
+        self.unpacked = UnpackedPart(k, config.scheme, self.lanes, self.part)
+        self.totals = k.scratch(f32, unpacked_bytes(config.scheme, self.lanes, self.part))
         self.most = 8 if target.registers >= 32 else 4
-        self.subs = self.scheme.block // self.decoder.sub
-        looped = self.subs > self.decoder.parts
-        self.scales = BlockScales(k, self.decoder, self.subs, self.lanes) if looped else None
+        self.each = self.scheme.block // ROW_BLOCK
+        self.round, self.chunks = row_blocks(self.decoder), chunks_of_round(self.decoder)
 
     def emit(self) -> KernelText:
         self.k.parallel(self.task)
@@ -113,94 +131,135 @@ class _Emitter:
         groups = (self.panels + (self.group - 1)) / self.group
         row0, first = t / groups * self.chunk_rows, t % groups * self.group
         end = k.minimum(first + self.group, self.panels)
-        rows_end = k.minimum(row0 + self.chunk_rows, self.m)
-        k.loop(first, end, 1, lambda p: self.panel(p, row0, rows_end))
+        rows = k.minimum(self.chunk_rows, self.m - row0)
+        k.loop(first, end, 1, lambda p: self.panel(p, row0, rows))
 
-    def panel(self, panel: Reg, begin: Reg, end: Reg) -> None:
-        """A panel for the rows of a chunk."""
-        k, most = self.k, self.most
-        place = panel * (self.blocks * (self.scheme.bytes * self.lanes))
+    def panel(self, panel: Reg, row0: Reg, rows: Reg) -> None:
+        """A panel for ``rows`` from ``row0`` on."""
+        k, lanes = self.k, self.lanes
+        nothing = k.const(0, f32, lanes)
+        k.loop(0, self.chunk_rows, 1, lambda r: k.store(nothing, self.totals, r * lanes))
+        # The first block of the row tiles.
+        tile = row0 / TILE_ROWS * (self.blocks * self.each)
 
-        def store(total: Reg, row: Reg) -> None:
-            store_panel(k, total, self.y, self.n, row, panel)
+        def part(b: Reg) -> None:
+            count = k.minimum(self.blocks - b, self.part)
+            at = (panel * self.blocks + b) * (self.scheme.bytes * lanes)
+            self.multiply(at, count, tile + b * self.each, rows)
 
-        def some(i: Reg) -> None:
-            def part(rows: int) -> None:
-                for r, total in enumerate(self.totals(place, i, rows)):
-                    k.when(i + r < end, lambda r=r, total=total: store(total, i + r))
+        def store(r: Reg) -> None:
+            total = k.load(self.totals, r * lanes, lanes)
+            store_panel(k, total, self.y, self.n, row0 + r, panel)
 
-            few = most // 2
-            k.when(end - i <= few, lambda: part(few), lambda: part(most))
+        k.loop(0, self.blocks, self.part, part)
+        k.loop(0, rows, 1, store)
 
-        k.loop(begin, end, most, some)
+    def multiply(self, panel: Reg, count: Reg, block: Reg, rows: Reg) -> None:
+        """The totals of ``rows`` with ``count`` blocks of a panel; ``block`` is the number of the
+        first row's first block."""
+        k, most, few = self.k, self.most, self.most // 2
+        more = rows > most
+        k.when(
+            rows <= few,
+            lambda: self.first(panel, count, block, few, more),
+            lambda: self.first(panel, count, block, most, more),
+        )
+        end = (rows + (few - 1)) / most * most
+        k.loop(most, end, most, lambda r: self.following(r, count, block, most))
+        k.when((end < rows) & more, lambda: self.following(end, count, block, few))
 
-    def totals(self, place: Reg, row: Reg, rows: int) -> list[Reg]:
-        """The results of rows from ``row`` on, which are in one tile, by the panel at ``place``."""
-        k, lanes, each = self.k, self.lanes, self.scheme.block // ROW_BLOCK
-        zeros = [k.const(0, f32, lanes)] * rows
-        start, row = row / TILE_ROWS * (self.blocks * each), row % TILE_ROWS
+    def first(self, panel: Reg, count: Reg, block: Reg, height: int, more: Reg) -> None:
+        """The first rows. What is unpacked for them is kept if there are ``more``."""
+        k, decoder = self.k, self.decoder
+        rounds = self.each // len(self.round)
 
         def one(b: Reg, *totals: Reg) -> list[Reg]:
-            begin = b * (self.scheme.bytes * lanes)
-            record = Record(k, self.w, place + begin, self.fields, lanes)
-            at = start + b * each
-            held = self.scales
-            if held is None:
-                scales = self.decoder.scales(record)
-                return self.chunk(record, scales, k.index(0), at, row, totals)
-            held.put([record])
+            begin = panel + b * (self.scheme.bytes * self.lanes)
+            record = Record(k, self.w, begin, self.fields, self.lanes)
+            self.unpacked.put_scales(record, b)
 
-            def chunk(c: Reg, *totals: Reg) -> list[Reg]:
-                return self.chunk(record, held.of_chunk(c), c, at, row, totals)
+            def some(c: Reg, *totals: Reg) -> list[Reg]:
+                out = list(totals)
+                chunks = [list(decoder.words(record, c * self.chunks + n if n else c * self.chunks))
+                          for n in range(self.chunks)]  # fmt: skip
+                for n, parts in enumerate(self.round):
+                    self.request(record, c, n)
+                    each = decoder.sub // 4
+                    found = [w() for p in parts for w in chunks[p.chunk][p.part * each :][:each]]
+                    number = b * self.each + (c * len(self.round) + n)
+                    k.when(more, lambda found=found, number=number: self.keep(found, number))
+                    out = self.add(found, number, block + number, k.index(0), out)
+                return out
 
-            return k.loop(0, self.subs // self.decoder.parts, 1, chunk, totals)
+            return k.loop(0, rounds, 1, some, totals)
 
-        return k.loop(0, self.blocks, 1, one, zeros)
+        self.carried(k.index(0), height, lambda totals: k.loop(0, count, 1, one, totals))
 
-    def chunk(
-        self,
-        record: Record,
-        scales: Sequence[tuple[Reg, Reg | None]],
-        c: Reg,
-        block: Reg,
-        row: Reg,
-        totals: Sequence[Reg],
+    def keep(self, found: Sequence[Reg], block: Reg) -> None:
+        """Keep the codes of a block of rows."""
+        subs = ROW_BLOCK // self.decoder.sub
+        for n, x in enumerate(found):
+            store_words(self.k, x, self.unpacked.codes, self.unpacked.place(block * subs, n))
+
+    def following(self, row: Reg, count: Reg, block: Reg, height: int) -> None:
+        """Other rows from ``row`` on."""
+        k, subs = self.k, ROW_BLOCK // self.decoder.sub
+        block = block + row / TILE_ROWS * (self.blocks * self.each)
+
+        def one(n: Reg, *totals: Reg) -> list[Reg]:
+            places = [self.unpacked.place(n * subs, i) for i in range(ROW_BLOCK // 4)]
+            found = [words(k, self.unpacked.codes, p, self.lanes) for p in places]
+            return self.add(found, n, block + n, row % TILE_ROWS, totals)
+
+        self.carried(row, height, lambda totals: k.loop(0, count * self.each, 1, one, totals))
+
+    def carried(self, row: Reg, height: int, body: Callable[[list[Reg]], list[Reg]]) -> None:
+        """Bring the totals of rows from ``row`` on up to date."""
+        k, lanes = self.k, self.lanes
+        places = [(row + r if r else row) * lanes for r in range(height)]
+        totals = body([k.load(self.totals, p, lanes) for p in places])
+        for total, p in zip(totals, places, strict=True):
+            k.store(total, self.totals, p)
+
+    def add(
+        self, found: Sequence[Reg], number: Reg, block: Reg, row: Reg, totals: Sequence[Reg]
     ) -> list[Reg]:
-        """The totals with a chunk of a record; ``block`` is the tile's block that its numbers
-        begin at, and ``row`` the first of the rows in it."""
-        k, decoder, sub, lanes = self.k, self.decoder, self.decoder.sub, self.lanes
-        words, out = list(decoder.words(record, c)), list(totals)
-        self.request(record, c)
-        for s, (own, least) in enumerate(scales):
-            number = decoder.number(c, s)
-            # Of each row of the tile's block: its integers, and its numbers.
-            at = (block + number * sub / ROW_BLOCK) * TILE_ROWS + row
-            places = at * ROW_BLOCK + number * sub % ROW_BLOCK
-            sums = self.starts(block, number, row, len(out))
-            for n in range(sub // 4):
-                codes = words[s * (sub // 4) + n]()
-                for r in range(len(out)):
-                    x = k.splat(word(k, self.tiles, places + (r * ROW_BLOCK + 4 * n)), lanes)
-                    sums[r] = fours(k, codes, x, sums[r], decoder.bits)
-            for r in range(len(out)):
-                scale = k.splat(k.load(self.row_scales, at + r), lanes)
-                out[r] = k.fma(k.cast(sums[r], f32), own * scale, out[r])
-                if least is not None:
-                    minus = k.splat(-k.load(self.extra, at + r), lanes)
-                    out[r] = k.fma(minus, least, out[r])
+        """The totals with a block of rows, whose codes are ``found``, and which is the part's
+        ``number``-th: that of rows from ``row`` on in a tile's ``block``."""
+        k, lanes, sub = self.k, self.lanes, self.decoder.sub
+        at, each, out = block * TILE_ROWS + row, sub // 4, list[Reg]()
+        zero, sums = k.const(0, i32, lanes), list[list[Reg]]()
+        for s in range(ROW_BLOCK // sub):
+            some = [zero] * len(totals)
+            for n in range(s * each, (s + 1) * each):
+                places = [at * ROW_BLOCK + (r * ROW_BLOCK + 4 * n) for r in range(len(totals))]
+                rows = [k.splat(word(k, self.tiles, p), lanes) for p in places]
+                some = [fours(k, found[n], x, total, self.decoder.bits)
+                        for x, total in zip(rows, some, strict=True)]  # fmt: skip
+            zeros = self.zeros(block, s, row, len(some))
+            sums.append([x + y for x, y in zip(some, zeros, strict=True)])
+        scales, least = self.unpacked.scales(number)
+        for r, total in enumerate(totals):
+            own = k.splat(k.load(self.row_scales, at + r), lanes)
+            less = None
+            if least is not None:
+                less = k.splat(-k.load(self.extra, at + r), lanes), least
+            out.append(add_block(k, total, [s[r] for s in sums], scales, own, less))
         return out
 
-    def request(self, record: Record, c: Reg) -> None:
-        """Ask for what is read some time after a chunk of a record."""
-        size = self.scheme.bytes * self.lanes // (self.subs // self.decoder.parts)
-        at = record.at + c * size + AHEAD
-        for n in range(0, size, LINE):
-            self.k.prefetch(self.w, at + n, level=2)
+    def request(self, record: Record, c: Reg, n: int) -> None:
+        """Ask for what is read some time after a block of rows of a round. A whole round's lines at
+        once would be waited for."""
+        size = self.scheme.bytes * self.lanes // self.each
+        at = record.at + c * (size * len(self.round)) + AHEAD
+        for line in range(n * size // LINE * LINE, (n + 1) * size, LINE):
+            self.k.prefetch(self.w, at + line, level=2)
 
-    def starts(self, block: Reg, number: Reg, row: Reg, rows: int) -> list[Reg]:
-        """What the sums of a sub-block begin with: it takes the zero point off."""
+    def zeros(self, block: Reg, sub: int, row: Reg, rows: int) -> list[Reg]:
+        """What takes the zero point off the sums of a sub-block. They do not begin with it, since
+        to broadcast a number to a register takes as long as a multiplication."""
         k, lanes = self.k, self.lanes
         if self.decoder.has_least:
             return [k.const(0, i32, lanes)] * rows
-        at = (block * (ROW_BLOCK // self.decoder.sub) + number) * TILE_ROWS + row
+        at = (block * (ROW_BLOCK // self.decoder.sub) + sub) * TILE_ROWS + row
         return [k.splat(k.load(self.extra, at + r), lanes) for r in range(rows)]

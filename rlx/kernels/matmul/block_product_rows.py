@@ -2,15 +2,14 @@
 ``block_weights`` times ``q`` and its scales (``block_rows``).
 
     task: for each of some panels, one after the other:
-        for each block, each sub-block:
-            sum = codes times integers of the row, exact     fours in a lane
-            total += f32(sum) * (scale of the weight * scale of the row)
-            total += f32(sum of the row) * scale of the row * -least
+        for each block, each round of it:
+            for each sub-block: sum = codes times integers of the row, exact     fours in a lane
+            totals with the blocks of rows
         a vector of outputs for each row
 
-Lanes are outputs, and four integers of a row are broadcast. The additions of f32 have the order of
-sub-blocks, so an element's bits depend neither on how many rows there are, nor on which
-instructions make the sums.
+Lanes are outputs, and four integers of a row are broadcast. A total is what ``block_parts`` says:
+an element's bits depend neither on how many rows there are, nor on what makes the sums. The rounds
+of a block are unrolled: its scales stay in registers, and shifts are known.
 
 A task reads its panels as one stream, in ascending order, and requests nothing ahead: so the
 machine's own prefetching runs at the speed of memory. Two panels side by side had half of it.
@@ -26,7 +25,8 @@ from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
-from rlx.kernels.matmul.block_scales import BlockScales, store_panel
+from rlx.kernels.matmul.block_parts import add_block, chunks_of_round
+from rlx.kernels.matmul.block_scales import Scales, store_panel
 from rlx.kernels.matmul.block_weights import DECODERS, Record, lanes_of, panel_fields, scheme_of
 from rlx.kernels.matmul.dot import fours, word
 from rlx.ops.quant.rows import ROW_BLOCK
@@ -99,8 +99,7 @@ class _Emitter:
         self.n, self.blocks = k.size("n"), k.size("blocks")
         self.panels, self.group = k.size("panels"), k.size("group")
         self.subs = self.scheme.block // self.decoder.sub
-        looped = self.subs > self.decoder.parts
-        self.scales = BlockScales(k, self.decoder, self.subs, self.lanes) if looped else None
+        self.chunks = chunks_of_round(self.decoder)
 
     def emit(self) -> KernelText:
         self.k.parallel(self.task)
@@ -128,46 +127,44 @@ class _Emitter:
             begin = b * (self.scheme.bytes * lanes)
             record = Record(k, self.w, place + begin, self.fields, lanes)
             at = [s + b for s in starts]
-            held = self.scales
-            if held is None:
-                return self.chunk(record, self.decoder.scales(record), k.index(0), at, totals)
-            held.put([record])
-
-            def chunk(c: Reg, *totals: Reg) -> list[Reg]:
-                return self.chunk(record, held.of_chunk(c), c, at, totals)
-
-            return k.loop(0, self.subs // self.decoder.parts, 1, chunk, totals)
+            scales, out = self.decoder.scales(record), list(totals)
+            for c in range(self.subs // (self.chunks * self.decoder.parts)):
+                out = self.round_of(record, scales, c, at, out)
+            return out
 
         return k.loop(0, self.blocks, 1, one, zeros)
 
-    def chunk(
-        self,
-        record: Record,
-        scales: Sequence[tuple[Reg, Reg | None]],
-        c: Reg,
-        rows: Sequence[Reg],
-        totals: Sequence[Reg],
+    def round_of(
+        self, record: Record, scales: Scales, c: int, rows: Sequence[Reg], totals: Sequence[Reg]
     ) -> list[Reg]:
-        """The totals with a chunk of a record; ``rows`` are the numbers of the rows' blocks."""
-        k, decoder = self.k, self.decoder
-        words, out = list(decoder.words(record, c)), list(totals)
-        each, sub, block = decoder.sub // 4, decoder.sub, self.scheme.block
-        for s, (own, least) in enumerate(scales):
-            number = decoder.number(c, s)
-            sums = [self.start(row * (block // sub) + number) for row in rows]
-            for n in range(each):
-                codes = words[s * each + n]()
-                for r, row in enumerate(rows):
-                    at = row * block + (number * sub + 4 * n)
-                    x = k.splat(word(k, self.q, at), self.lanes)
-                    sums[r] = fours(k, codes, x, sums[r], decoder.bits)
+        """The totals with a round of a record; ``rows`` are the numbers of the rows' blocks."""
+        k, decoder, block = self.k, self.decoder, self.scheme.block
+        each, sub, subs = decoder.sub // 4, decoder.sub, ROW_BLOCK // decoder.sub
+        sums: dict[int, list[Reg]] = {}
+        for chunk in range(self.chunks):
+            words = list(decoder.words(record, c * self.chunks + chunk))
+            for s in range(decoder.parts):
+                number = decoder.number(c * self.chunks + chunk, s)
+                some = [self.start(row * (block // sub) + number) for row in rows]
+                for n in range(each):
+                    codes = words[s * each + n]()
+                    for r, row in enumerate(rows):
+                        at = row * block + (number * sub + 4 * n)
+                        x = k.splat(word(k, self.q, at), self.lanes)
+                        some[r] = fours(k, codes, x, some[r], decoder.bits)
+                sums[number] = some
+        out = list(totals)
+        for first in sorted(sums)[::subs]:
+            numbers = range(first, first + subs)
+            own, least = [scales[n][0] for n in numbers], scales[first][1]
             for r, row in enumerate(rows):
-                at = row * (block // ROW_BLOCK) + number * sub / ROW_BLOCK
+                at = row * (block // ROW_BLOCK) + first // subs
                 scale = k.splat(k.load(self.row_scales, at), self.lanes)
-                out[r] = k.fma(k.cast(sums[r], f32), own * scale, out[r])
+                less = None
                 if least is not None:
-                    minus = k.splat(k.load(self.extra, at), self.lanes)
-                    out[r] = k.fma(minus, least, out[r])
+                    less = k.splat(k.load(self.extra, at), self.lanes), least
+                found = [sums[n][r] for n in numbers]
+                out[r] = add_block(k, out[r], found, own, scale, less)
         return out
 
     def start(self, number: Reg) -> Reg:

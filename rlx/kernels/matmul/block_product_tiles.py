@@ -7,8 +7,8 @@ times tiles of rows (``block_rows``).
                 codes as signed bytes, and their scales       unpacked once for all rows
                 for each tile of 16 rows, some sub-blocks:
                     sums = codes times integers, exact        by AMX, on the stack
-                    for each group of rows: for each sub-block:
-                        totals += f32(sums) * (scale of the weight * scale of the row)
+                    for each group of rows: for each block of them:
+                        totals += sum of (f32(sums) * scale of the weight) * scale of the row
                         totals -= f32(sum of the row) * scale of the row * least
 
 What is done with the sums is what ``block_product_rows`` does, in the same order: the bits are
@@ -25,6 +25,7 @@ from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul import amx
 from rlx.kernels.matmul.amx import COLUMNS, Tile
+from rlx.kernels.matmul.block_parts import UnpackedPart, add_block, unpacked_bytes
 from rlx.kernels.matmul.block_product_dots import ROWS_BYTES
 from rlx.kernels.matmul.block_product_rows import TASK_PANELS
 from rlx.kernels.matmul.block_rows import TILE_ROWS
@@ -63,15 +64,6 @@ def _part_blocks(scheme: str) -> int:
     return max(1, PART // scheme_of(scheme).block)
 
 
-def _room(scheme: str) -> dict[str, int]:
-    """Bytes of the arrays in scratch that have one size."""
-    row = scheme_of(scheme)
-    depth = _part_blocks(scheme) * row.block
-    scales = depth // DECODERS[scheme].sub * COLUMNS * 4
-    least = scales if DECODERS[scheme].has_least else 0
-    return {"codes": depth * COLUMNS, "scales": scales, "leasts": least}
-
-
 def launch(
     config: BlockProductTilesConfig, target: KernelTarget, m: int, n: int, depth: int
 ) -> Launch:
@@ -83,8 +75,8 @@ def launch(
     group = minimum(TASK_PANELS, panels)
     tasks = ceil_div(m, chunk) * ceil_div(panels, group)
     sizes = (m, n, depth // scheme_of(config.scheme).block, panels, chunk, group)
-    scratch = sum(_room(config.scheme).values()) + chunk * COLUMNS * 4
-    return Launch(tasks, 1, sizes, scratch)
+    unpacked = unpacked_bytes(config.scheme, COLUMNS, _part_blocks(config.scheme))
+    return Launch(tasks, 1, sizes, unpacked + chunk * COLUMNS * 4)
 
 
 def emit(name: str, config: BlockProductTilesConfig, target: KernelTarget) -> KernelText:
@@ -106,13 +98,8 @@ class _Emitter:
         self.panels, self.chunk_rows = k.size("panels"), k.size("chunk_rows")
         self.group = k.size("group")
         self.subs = self.scheme.block // self.decoder.sub
-        parts = self.decoder.parts
-        self.order = [self.decoder.number(v // parts, v % parts) for v in range(self.subs)]
-        room = _room(config.scheme)
-        self.codes = k.scratch(i8)
-        self.scales = k.scratch(f32, room["codes"])
-        self.leasts = k.scratch(f32, room["codes"] + room["scales"])
-        self.totals = k.scratch(f32, sum(room.values()))
+        self.unpacked = UnpackedPart(k, config.scheme, COLUMNS, self.part)
+        self.totals = k.scratch(f32, unpacked_bytes(config.scheme, COLUMNS, self.part))
         self.sums = k.stack(i32, BATCH * TILE_ROWS * COLUMNS)
 
     def emit(self) -> KernelText:
@@ -157,19 +144,15 @@ class _Emitter:
         record = Record(
             k, self.w, panel + block * (self.scheme.bytes * COLUMNS), self.fields, COLUMNS
         )
-        for s, (scale, least) in enumerate(decoder.scales(record)):
-            at = (block * self.subs + self.order.index(s)) * COLUMNS
-            k.store(scale, self.scales, at)
-            if least is not None:
-                k.store(least, self.leasts, at)
+        self.unpacked.put_scales(record, block)
 
         def chunk(c: Reg) -> None:
             words = list(decoder.words(record, c))
             for s in range(decoder.parts):
-                at = (block * self.subs + c * decoder.parts + s) * (decoder.sub * COLUMNS)
+                number = block * self.subs + decoder.number(c, s)
                 for n, word in enumerate(words[s * each : (s + 1) * each]):
                     signed = bytes_less(k, word(), decoder.zero)
-                    store_words(k, signed, self.codes, at + n * (4 * COLUMNS))
+                    store_words(k, signed, self.unpacked.codes, self.unpacked.place(number, n))
 
         k.loop(0, self.subs // decoder.parts, 1, chunk)
 
@@ -185,48 +168,38 @@ class _Emitter:
 
         k.loop(0, count, BATCH, batch)
 
-    def multiply(self, visit: Reg, n: Reg, at: Reg) -> None:
-        """The sums of a sub-block by AMX, the ``n``-th of a batch."""
+    def multiply(self, number: Reg, n: Reg, at: Reg) -> None:
+        """The sums of a sub-block of a part of K by AMX, the ``n``-th of a batch."""
         k, sub = self.k, self.decoder.sub
         left, right, total = Tile(i8, sub), Tile(i8, 4 * COLUMNS, sub // 4), Tile(i32, COLUMNS)
-        begin = self.number(visit) * sub
+        begin = number * sub
         a = (at + begin / ROW_BLOCK * TILE_ROWS) * ROW_BLOCK + begin % ROW_BLOCK
         x = left.load(k, self.tiles, a, k.index(ROW_BLOCK))
-        y = right.load(k, self.codes, visit * (sub * COLUMNS), k.index(4 * COLUMNS))
+        y = right.load(k, self.unpacked.codes, self.unpacked.place(number), k.index(4 * COLUMNS))
         found = amx.multiply(k, (left, x), (right, y), total.zero(k))
         total.store(k, found, self.sums, n * (TILE_ROWS * COLUMNS), k.index(COLUMNS))
 
-    def number(self, visit: Reg) -> Reg:
-        """Which sub-block of a part of K is the ``visit``-th to be added."""
-        parts = self.decoder.parts
-        if self.order == sorted(self.order):
-            return visit
-        number = self.decoder.number(visit % self.subs // parts, visit % parts)
-        return visit / self.subs * self.subs + number
-
     def add(self, row: Reg, r: Reg, first: Reg, count: Reg, at: Reg) -> None:
         """Add a batch of ``count`` sums to the totals of a group of rows of a tile."""
-        k = self.k
+        k, subs = self.k, ROW_BLOCK // self.decoder.sub
         places = [(row + r + n if n else row + r) * COLUMNS for n in range(GROUP)]
 
         def one(n: Reg, *totals: Reg) -> list[Reg]:
-            visit, out = first + n, list(totals)
-            scale = k.load(self.scales, visit * COLUMNS, COLUMNS)
-            has_least = self.decoder.has_least
-            least = k.load(self.leasts, visit * COLUMNS, COLUMNS) if has_least else None
-            rows = at + r + self.number(visit) * self.decoder.sub / ROW_BLOCK * TILE_ROWS
-            sums = (n * TILE_ROWS + r) * COLUMNS
+            block, out = first / subs + n, list(totals)
+            scales, least = self.unpacked.scales(block)
+            rows = at + r + block * TILE_ROWS
             for i in range(GROUP):
-                found = k.cast(k.load(self.sums, sums + i * COLUMNS, COLUMNS), f32)
+                places = [((n * subs + s) * TILE_ROWS + (r + i)) * COLUMNS for s in range(subs)]
+                found = [k.load(self.sums, p, COLUMNS) for p in places]
                 own = k.splat(k.load(self.row_scales, rows + i), COLUMNS)
-                out[i] = k.fma(found, scale * own, out[i])
+                less = None
                 if least is not None:
-                    minus = k.splat(-k.load(self.row_sums, rows + i), COLUMNS)
-                    out[i] = k.fma(minus, least, out[i])
+                    less = k.splat(-k.load(self.row_sums, rows + i), COLUMNS), least
+                out[i] = add_block(k, out[i], found, scales, own, less)
             return out
 
         totals = [k.load(self.totals, p, COLUMNS) for p in places]
-        for total, p in zip(k.loop(0, count, 1, one, totals), places, strict=True):
+        for total, p in zip(k.loop(0, count / subs, 1, one, totals), places, strict=True):
             k.store(total, self.totals, p)
 
     def store(self, r: Reg, row: Reg, panel: Reg) -> None:

@@ -11,7 +11,7 @@ from rlx.codegen.reg import Buffer, Reg
 from rlx.kernels.matmul.block_weights import Decoder, Record
 from rlx.types import f32
 
-__all__ = ["BlockScales", "store_panel"]
+__all__ = ["BlockScales", "Scales", "store_panel"]
 
 Scales = list[tuple[Reg, Reg | None]]
 

@@ -99,7 +99,7 @@ class Record:
         """The word of a number of each output, ``more`` behind one."""
         return words(self.k, self.panels, self.place(field, n, more), self.lanes)
 
-    def ordered(self, decoder: Decoder, chunk: Reg, slot: int) -> Reg:
+    def ordered(self, decoder: Decoder, chunk: Reg | int, slot: int) -> Reg:
         """The word of each output in a slot of ``Decoder.order``."""
         size = 4 * self.lanes
         head = sum(f.size for f in self.fields.values()) * self.lanes
@@ -169,7 +169,7 @@ class Decoder(ABC):
         """The codes of a chunk, part by part."""
 
     @abstractmethod
-    def words(self, r: Record, chunk: Reg) -> Codes:
+    def words(self, r: Record, chunk: Reg | int) -> Codes:
         """The codes as unsigned bytes, four neighbours in each word, the first one lowest."""
 
 
@@ -232,7 +232,7 @@ class _Nibbles(Decoder):
         for high in (0, 1):
             yield from _nibbles(r, self.table, 0, 4, high)
 
-    def words(self, r: Record, chunk: Reg) -> Codes:
+    def words(self, r: Record, chunk: Reg | int) -> Codes:
         for high in (0, 1):
             yield from _halves(r, "qs", 0, 4, high)
 
@@ -252,7 +252,7 @@ class _Bytes(Decoder):
                 lambda word, byte: r.k.cast(_signed_byte(r.k, word, byte), f32),
             )
 
-    def words(self, r: Record, chunk: Reg) -> Codes:
+    def words(self, r: Record, chunk: Reg | int) -> Codes:
         for n in range(8):
             yield lambda n=n: r.words("qs", n) ^ 0x80808080
 
@@ -297,7 +297,7 @@ class _FourK(Decoder):
         for high in (0, 1):
             yield from _nibbles(r, table, chunk * 8, 8, high)
 
-    def words(self, r: Record, chunk: Reg) -> Codes:
+    def words(self, r: Record, chunk: Reg | int) -> Codes:
         for high in (0, 1):
             yield from _halves(r, "qs", chunk * 8, 8, high)
 
@@ -373,7 +373,7 @@ class _SixK(Decoder):
 
                 yield from _bytes_of(read, code)
 
-    def words(self, r: Record, chunk: Reg) -> Codes:
+    def words(self, r: Record, chunk: Reg | int) -> Codes:
         for part in range(4):
             for n in range(4):
 
@@ -409,7 +409,7 @@ class _Fives(Decoder):
     def codes(self, r: Record, chunk: Reg) -> Codes:
         return _numbers(r, self.words(r, chunk), self.zero)
 
-    def words(self, r: Record, chunk: Reg) -> Codes:
+    def words(self, r: Record, chunk: Reg | int) -> Codes:
         for high in (0, 1):
             for n, low in enumerate(_halves(r, "qs", 0, 4, high)):
 
@@ -436,7 +436,7 @@ class _FromLeast(Decoder):
     def codes(self, r: Record, chunk: Reg) -> Codes:
         return _numbers(r, self.words(r, chunk))
 
-    def words(self, r: Record, chunk: Reg) -> Codes:
+    def words(self, r: Record, chunk: Reg | int) -> Codes:
         if self.bits == 8:
             for n in range(8):
                 yield lambda n=n: r.words("qs", n)
@@ -454,16 +454,24 @@ class _FiveK(_FourK):
     def codes(self, r: Record, chunk: Reg) -> Codes:
         return _numbers(r, self.words(r, chunk))
 
-    def words(self, r: Record, chunk: Reg) -> Codes:
-        first = r.k.cast(chunk * 2, u32)
+    def words(self, r: Record, chunk: Reg | int) -> Codes:
+        first = chunk * 2 if isinstance(chunk, int) else r.k.cast(chunk * 2, u32)
+        # All of them before what follows in memory.
+        bits = [r.words("qh", n) for n in range(8)]
         for high in (0, 1):
             for n, low in enumerate(_halves(r, "qs", chunk * 8, 8, high)):
 
                 def joined(n: int = n, low: Callable[[], Reg] = low, high: int = high) -> Reg:
-                    bit = r.words("qh", n) >> (first + high) & 0x01010101
-                    return low() | bit << 4
+                    return low() | _to_fourth(bits[n], first + high) & 0x10101010
 
                 yield joined
+
+
+def _to_fourth(x: Reg, bit: Reg | int) -> Reg:
+    """Words with a bit of each byte as the fourth one, and others beside it."""
+    if isinstance(bit, int):
+        return x >> bit - 4 if bit > 4 else x << 4 - bit if bit < 4 else x
+    return x >> bit << 4
 
 
 DECODERS: Mapping[str, Decoder] = {

@@ -110,7 +110,7 @@ class LaneRecord(Record):
     def words(self, field: str, n: Reg | int, more: int = 0) -> Reg:
         return self.k.load(self.panels, self.place(field, n, more) + self.lane)
 
-    def ordered(self, decoder: Decoder, chunk: Reg, slot: int) -> Reg:
+    def ordered(self, decoder: Decoder, chunk: Reg | int, slot: int) -> Reg:
         return self.words(*decoder.order(chunk)[slot])
 
     def _half(self, field: str) -> Reg:
