@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 from typing import Any
 
@@ -447,6 +448,7 @@ KNOWN = [
     ("Gather <axis = 1>", "int64[3] i = {1, 2, 3}", [3], "mir.gather"),
     ("Gather <axis = 1>", "int64[1, 2] i = {0, 1}", [1, 2], "mir.gather"),
     ("Gather <axis = 1>", "int64[2] i = {2, 1}", [2], ""),
+    ("Gather <axis = 1>", "int64[2] i = {0, 3}", [2], ""),
     ("Gather <axis = 1>", "int64[2] i = {-2, -1}", [2], ""),
     ("GatherElements <axis = 1>", "int64[3, 2] i = {2, 3, 2, 3, 2, 3}", [3, 2], "mir.gather"),
     ("GatherElements <axis = 1>", "int64[3, 2] i = {2, 3, 1, 2, 0, 1}", [3, 2], ""),
@@ -481,3 +483,20 @@ def test_indices_may_reach_a_part_of_the_other_axes() -> None:
     m = model("g (float[3, 3] x, int64[1, 2] i) => (float[1, 2] y) { y = GatherElements (x, i) }")
     x = np.arange(9, dtype=np.float32).reshape(3, 3)
     np.testing.assert_array_equal(run(rlx.from_onnx(m), x=x, i=np.array([[2, -2]]))[0], [[6, 4]])
+
+
+def test_the_collector_rests_while_a_graph_is_made() -> None:
+    nodes = " ".join(f"v{i + 1} = Neg (v{i})" for i in range(200))
+    m, ran = model(f"g (float[2] v0) => (float[2] v200) {{ {nodes} }}"), list[str]()
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        ran.append(phase)
+
+    rlx.from_onnx(m)  # modules are loaded
+    gc.collect()
+    gc.callbacks.append(note)
+    try:
+        rlx.from_onnx(m)
+    finally:
+        gc.callbacks.remove(note)
+    assert gc.isenabled() and ran.count("start") <= 1  # as it is turned on again

@@ -22,6 +22,7 @@ from collections.abc import Mapping
 from os import PathLike
 from typing import Any
 
+from rlx.base.gc_pause import importing, paused
 from rlx.errors import ToolchainError
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
@@ -48,7 +49,9 @@ def from_onnx(
     """
     if importlib.util.find_spec("onnx") is None:
         raise ToolchainError("reading ONNX models needs the onnx package: pip install 'rlx[onnx]'")
-    from rlx.frontends.onnx.files import read
-    from rlx.frontends.onnx.importer import import_model
+    with importing():
+        from rlx.frontends.onnx.files import read
+        from rlx.frontends.onnx.importer import import_model
 
-    return import_model(read(model), constants or {}, dims or {})
+    with paused():  # a graph is many objects, and few of them go before its end
+        return import_model(read(model), constants or {}, dims or {})
