@@ -136,21 +136,22 @@ def test_rlx_opt_shows_the_program(tmp_path: Path) -> None:
 
 
 def _dense(held: bool = False) -> tuple[rlx.Graph, dict[str, np.ndarray]]:
-    """A dense layer, whose weight is in few bits, and a convolution of fewer elements; ``held``:
+    """A dense layer, whose weight is in few bits, as is neither a term that is as large nor a
+    convolution of fewer elements; ``held``:
     the graph has the values."""
     rng = np.random.default_rng(3)
-    shapes = {"w": (64, 96), "b": (96,), "c": (8, 6, 3, 3)}
+    shapes = {"w": (64, 96), "b": (32, 96), "c": (8, 6, 3, 3)}
     params = {n: rng.standard_normal(s).astype("f4") for n, s in shapes.items()}
     g = rlx.Graph("dense")
     x, (w, b, c) = (
-        g.input("x", [2, 64]),
+        g.input("x", [32, 64]),
         (g.param(n, s, value=params[n] if held else None) for n, s in shapes.items()),
     )
-    g.set_outputs([(x @ w + b).reshape([2, 6, 4, 4]).conv(c, padding=1), x.sum()])
+    g.set_outputs([(x @ w + b).reshape([32, 6, 4, 4]).conv(c, padding=1), x.sum()])
     return g, params
 
 
-X = np.random.default_rng(4).standard_normal((2, 64)).astype("f4")
+X = np.random.default_rng(4).standard_normal((32, 64)).astype("f4")
 
 
 def _check_package(package: rlx.ane.Package, decoded: np.ndarray, least: float) -> None:

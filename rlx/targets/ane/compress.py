@@ -20,8 +20,8 @@ __all__ = ["WEIGHTS", "check_weights", "compressed", "counted"]
 LEAST = 2048
 """Elements of a tensor from which on it is stored in few bits."""
 
-FLOATS = (10, 11)
-"""MILSpec.DataType FLOAT16 and FLOAT32."""
+READERS = ("matmul", "linear", "conv", "conv_transpose", "gather")
+"""The ops whose tensors are stored so: biases and scales, which are spread, stay as they are."""
 
 _PALETTE = "palette"
 WEIGHTS = ("int8", "int4", *(f"{_PALETTE}{bits}" for bits in (1, 2, 3, 4, 6, 8)))
@@ -49,16 +49,21 @@ def counted(code: bytes) -> tuple[int, int]:
     as they are."""
     from rlx.targets.ane.package import operations
 
-    few = whole = 0
-    for op in operations(code):
-        sizes = [d.constant.size for d in op.outputs[0].type.tensorType.dimensions]
-        few += op.type.startswith("constexpr_")
-        whole += op.type == "const" and prod(sizes) >= LEAST and _of_floats(op)
-    return few, whole
+    ops = operations(code)
+    kept = {op.outputs[0].name for op in ops if op.type == "const" and _size(op) >= LEAST}
+    read = {
+        argument.name
+        for op in ops
+        if op.type in READERS
+        for given in op.inputs.values()
+        for argument in given.arguments
+    }
+    few = sum(op.type.startswith("constexpr_") for op in ops)
+    return few, len(kept & read)
 
 
-def _of_floats(op: Any) -> bool:
-    return op.outputs[0].type.tensorType.dataType in FLOATS
+def _size(op: Any) -> int:
+    return prod(d.constant.size for d in op.outputs[0].type.tensorType.dimensions)
 
 
 def compressed(model: Any, weights: str) -> Any:
@@ -67,9 +72,13 @@ def compressed(model: Any, weights: str) -> Any:
     if weights.startswith(_PALETTE):
         bits = int(weights.removeprefix(_PALETTE))
         how = tools.OpPalettizerConfig(mode="kmeans", nbits=bits, weight_threshold=LEAST)
-        return tools.palettize_weights(model, tools.OptimizationConfig(global_config=how))
+        return tools.palettize_weights(model, _of_readers(tools, how))
     fine = {"granularity": "per_block", "block_size": 32} if weights == "int4" else {}
     how = tools.OpLinearQuantizerConfig(
         mode="linear_symmetric", dtype=weights, weight_threshold=LEAST, **fine
     )
-    return tools.linear_quantize_weights(model, tools.OptimizationConfig(global_config=how))
+    return tools.linear_quantize_weights(model, _of_readers(tools, how))
+
+
+def _of_readers(tools: Any, how: Any) -> Any:
+    return tools.OptimizationConfig(op_type_configs=dict.fromkeys(READERS, how))
