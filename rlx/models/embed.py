@@ -168,6 +168,11 @@ class Embed:
         )
         return np.asarray(out)
 
+    @located
+    def count_tokens(self, texts: Sequence[str]) -> int:
+        """The tokens of texts, without what is cut off."""
+        return sum(map(len, self._tokenize(checked_texts(texts, "count_tokens"))))
+
     def _tokenize(self, texts: list[str]) -> list[list[int]]:
         if self._tokenizer is None:
             self._tokenizer = load_tokenizer(self._tokenizer_file, self.max_tokens)

@@ -116,6 +116,12 @@ class Rerank:
         """
         return self._scores(self._logits(query, texts, batch_size, progress))
 
+    @located
+    def count_tokens(self, query: str, texts: Sequence[str]) -> int:
+        """The tokens of texts, each beside ``query``, without what is cut off."""
+        rows = self._tokenize(query, checked_texts(texts, "count_tokens"))
+        return sum(len(row.ids) for row in rows)
+
     def _scores(self, logits: Array) -> Array:
         return np.exp(-np.logaddexp(0, -logits)) if self._sigmoid else logits
 

@@ -38,7 +38,7 @@ COMMANDS = {
     "rerank": "sentences by how well they answer a text, by a cross-encoder",
     "run": "a model on arrays; a language model on a prompt",
     "search": "the sentences of a file that are nearest to a text",
-    "serve": "a language model over HTTP, by the API of OpenAI",
+    "serve": "a language model or an encoder over HTTP, by the API of OpenAI",
     "similar": "how alike sentences are, as a table",
     "view": "a compile as one HTML page, every level linked to the next",
 }

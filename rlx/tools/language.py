@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from rlx.base.clock import Tick
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "add_answer_options", "add_language", "add_language_session", "add_model_options",
-    "answer_options", "load", "refuse_language_options", "show",
+    "answer_options", "load", "refuse_language_options", "refuse_model_options", "show",
 ]  # fmt: skip
 
 MODEL_OPTIONS = ("context", "cache", "draft_tokens", "draft", "lookup", "lora")
@@ -79,7 +80,16 @@ def _adapters(args: argparse.Namespace) -> dict[str, str]:
 
 def refuse_language_options(path: str, args: argparse.Namespace) -> None:
     """RlxError if an option is given that language models alone have."""
-    for name in (*MODEL_OPTIONS, *ANSWER_OPTIONS):
+    _refuse(path, args, (*MODEL_OPTIONS, *ANSWER_OPTIONS))
+
+
+def refuse_model_options(path: str, args: argparse.Namespace) -> None:
+    """RlxError if an option is given that says how a language model is loaded."""
+    _refuse(path, args, MODEL_OPTIONS)
+
+
+def _refuse(path: str, args: argparse.Namespace, names: Iterable[str]) -> None:
+    for name in names:
         if getattr(args, name) is not None:
             spelled = "-n" if name == "max_new_tokens" else f"--{name.replace('_', '-')}"
             raise RlxError(f"{path} is no language model, and {spelled} is of these alone")

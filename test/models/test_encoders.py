@@ -16,7 +16,7 @@ from rlx.models.encoders import config_of, encoder_graph, score_graph
 from rlx.models.modernbert import ModernBertConfig
 from rlx.tools.cli import main
 from support import tiny_bert
-from support.tiny_encoders import CONFIGS, LABELLED, inputs, write_encoder
+from support.tiny_encoders import CONFIGS, LABELLED, inputs, with_tokenizer, write_encoder
 
 FIXTURES: dict[str, Any] = json.loads(
     (Path(__file__).parent / "fixtures" / "encoders.json").read_text(encoding="utf-8")
@@ -37,22 +37,6 @@ def test_results_are_those_of_transformers(name: str, device: str, tmp_path: Pat
     (found,) = rlx.Session(device).compile(graph).run(feeds)
     wanted = np.array(FIXTURES[name]["result"])
     np.testing.assert_allclose(found, wanted, atol=2e-5 * max(1, np.abs(wanted).max()))
-
-
-def with_tokenizer(path: Path) -> Path:
-    from tokenizers import Tokenizer
-    from tokenizers.models import WordLevel
-    from tokenizers.pre_tokenizers import Whitespace
-    from tokenizers.processors import TemplateProcessing
-
-    made = Tokenizer(WordLevel({w: i for i, w in enumerate(tiny_bert.WORDS)}, "[UNK]"))
-    made.pre_tokenizer = Whitespace()
-    made.post_processor = TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
-        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
-    )  # fmt: skip
-    made.save(str(path / "tokenizer.json"))
-    return path
 
 
 TEXTS = ["a", "b c d e f", "p o n", "a", "b " * 80]

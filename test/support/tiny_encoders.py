@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 
 from rlx.models.safetensors import write_safetensors
+from support import tiny_bert
 from support.tiny_llm import weights
 
-__all__ = ["CONFIGS", "LABELLED", "inputs", "write_encoder"]
+__all__ = ["CONFIGS", "LABELLED", "inputs", "with_tokenizer", "write_encoder"]
 
 Array = np.ndarray[Any, Any]
 
@@ -74,3 +75,20 @@ def write_encoder(folder: Path, name: str, shapes: dict[str, Any], **changed: An
     (folder / "config.json").write_text(json.dumps({**CONFIGS[name], **changed}), encoding="utf-8")
     write_safetensors(folder / "model.safetensors", weights(shapes))
     return folder
+
+
+def with_tokenizer(path: Path) -> Path:
+    """A folder with a tokenizer of the words of ``tiny_bert``."""
+    from tokenizers import Tokenizer
+    from tokenizers.models import WordLevel
+    from tokenizers.pre_tokenizers import Whitespace
+    from tokenizers.processors import TemplateProcessing
+
+    made = Tokenizer(WordLevel({w: i for i, w in enumerate(tiny_bert.WORDS)}, "[UNK]"))
+    made.pre_tokenizer = Whitespace()
+    made.post_processor = TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[("[CLS]", 1), ("[SEP]", 2)],
+    )  # fmt: skip
+    made.save(str(path / "tokenizer.json"))
+    return path

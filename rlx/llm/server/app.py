@@ -5,36 +5,28 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-import traceback
 from collections.abc import (
     AsyncGenerator,
-    Awaitable,
     Callable,
     Collection,
-    Generator,
     Sequence,
 )
-from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager
 from itertools import takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 from starlette.applications import Starlette
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import JSONResponse, PlainTextResponse, Response
-from starlette.routing import Route
+from starlette.responses import JSONResponse, Response
 from starlette.types import Receive, Scope, Send
 
-from rlx.errors import GraphError, ModelError, UnsupportedError
-from rlx.llm.arguments import ContextError, RoomError
+from rlx.errors import GraphError
 from rlx.llm.model import LLM
 from rlx.llm.sampling import Drawn
 from rlx.llm.server import requests
-from rlx.llm.server.access import Access
-from rlx.llm.server.fields import ApiError
-from rlx.llm.server.metrics import Metrics
 from rlx.llm.server.replies import Replies, embeddings
 from rlx.llm.server.requests import Asked
+from rlx.llm.server.service import Service, api_error, unless_gone
 from rlx.llm.server.worker import Event, Job, Worker
 
 __all__ = ["make_app"]
@@ -43,9 +35,6 @@ SHORT = 8192
 """Bytes of a body whose prompt is tokens in about a millisecond."""
 LIMITS = ("response_format", "grammar", "regex")
 """What may take longer to read than a prompt."""
-
-T = TypeVar("T")
-Handler = Callable[[Request], Awaitable[Response]]
 
 
 def make_app(
@@ -70,7 +59,7 @@ def make_app(
     return _Server(llm, model, api_key, hosts, max_requests, max_body).app
 
 
-class _Server:
+class _Server(Service):
     def __init__(
         self,
         llm: LLM,
@@ -80,28 +69,31 @@ class _Server:
         max_requests: int,
         max_body: int,
     ) -> None:
-        self.llm, self.model, self.access = llm, model, Access(api_key, hosts)
-        self.max_requests, self.max_body = max_requests, max_body
-        self.metrics, self.active, self.started = Metrics(), 0, int(time.time())
+        super().__init__(model, api_key, hosts, max_requests, max_body)
+        self.llm, self.longest = llm, llm.context
         self.worker = Worker(llm, self.metrics)
-
-        def route(path: str, handler: Handler, method: str = "GET", *, free: bool = False) -> Route:
-            return Route(path, self._guarded(handler, free=free), methods=[method])
-
-        self.app = Starlette(
-            routes=[
-                route("/health", self.health, free=True),
-                route("/metrics", self.told_metrics),
-                route("/v1/models", self.models),
-                route("/v1/models/{model:path}", self.one_model),
-                route("/v1/completions", self.completions, "POST"),
-                route("/v1/chat/completions", self.chat, "POST"),
-                route("/v1/embeddings", self.embeddings, "POST"),
-            ],
-            exception_handlers={HTTPException: _no_such_route},
-            lifespan=self._lifespan,
+        self.serve(
+            {
+                "/v1/completions": self.completions,
+                "/v1/chat/completions": self.chat,
+                "/v1/embeddings": self.embeddings,
+            },
+            self._lifespan,
         )
-        self.app.state.server = self
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The model, and its adapters, which are asked for as models."""
+        return (self.model, *self.llm.decoder.adapters)
+
+    @property
+    def why_not(self) -> str | None:
+        """Why it does not serve; None if it does."""
+        return None if self.worker.alive else "nothing draws answers"
+
+    def told(self) -> str:
+        """What it has done, for Prometheus."""
+        return self.metrics.text(self.llm.batch)
 
     @asynccontextmanager
     async def _lifespan(self, app: Starlette) -> AsyncGenerator[None]:
@@ -111,70 +103,7 @@ class _Server:
         finally:
             await asyncio.to_thread(self.worker.stop)
 
-    # -- requests --------------------------------------------------------------------------
-
-    def _guarded(self, handler: Handler, *, free: bool) -> Handler:
-        """A handler with its errors as the API has them."""
-
-        async def guarded(request: Request) -> Response:
-            try:
-                self.access.check(request, free=free)
-                response = await handler(request)
-            except Exception as e:
-                response = _error(_api_error(e))
-            path = request.scope["route"].path
-            self.metrics.requests[path, response.status_code] += 1
-            return response
-
-        return guarded
-
-    async def _body(self, request: Request) -> tuple[Any, int]:
-        """The JSON of a request, of a size that is allowed, and its bytes."""
-        kind = request.headers.get("content-type", "").partition(";")[0].strip()
-        if kind != "application/json":
-            raise ApiError(f"the content-type is application/json, found {kind!r}", status=415)
-        parts: list[bytes] = []
-        async for part in request.stream():
-            parts.append(part)
-            if sum(map(len, parts)) > self.max_body:
-                raise ApiError(f"a body has {self.max_body} bytes at most", status=413)
-        data = b"".join(parts)
-        try:
-            return json.loads(data), len(data)
-        except (ValueError, RecursionError) as e:
-            raise ApiError(f"the body is no JSON: {e}") from None
-
     # -- routes ----------------------------------------------------------------------------
-
-    async def health(self, request: Request) -> Response:
-        """Whether it serves."""
-        if self.worker.alive:
-            return JSONResponse({"status": "ok"})
-        return JSONResponse({"status": "nothing draws answers"}, 503)
-
-    async def told_metrics(self, request: Request) -> Response:
-        """What it has done, for Prometheus."""
-        return PlainTextResponse(
-            self.metrics.text(self.llm.batch), media_type="text/plain; version=0.0.4"
-        )
-
-    async def models(self, request: Request) -> Response:
-        """The model, and its adapters, which are asked for as models."""
-        names = (self.model, *self.llm.decoder.adapters)
-        return JSONResponse({"object": "list", "data": [self._model(name) for name in names]})
-
-    async def one_model(self, request: Request) -> Response:
-        """A model by its name."""
-        asked = request.path_params["model"]
-        if asked not in (self.model, *self.llm.decoder.adapters):
-            raise ApiError(f"there is no model {asked!r}", status=404, code="model_not_found")
-        return JSONResponse(self._model(asked))
-
-    def _model(self, name: str) -> dict[str, Any]:
-        return {
-            "id": name, "object": "model", "created": self.started, "owned_by": "rlx",
-            "max_model_len": self.llm.context, "parent": None if name == self.model else self.model,
-        }  # fmt: skip
 
     async def completions(self, request: Request) -> Response:
         """Texts that go on."""
@@ -186,17 +115,19 @@ class _Server:
 
     async def embeddings(self, request: Request) -> Response:
         """Vectors of texts."""
-        body, _ = await self._body(request)
-        with self._admitted():
-            texts, packed, adapter = await asyncio.to_thread(
-                requests.embedding, self.llm, body, self.model
-            )
-            vectors = await _unless_gone(request.receive, self._vectors(texts, adapter))
+        body, _ = await self.body(request)
+        with self.admitted():
+            texts, packed, adapter = await asyncio.to_thread(self._embedded, body)
+            vectors = await unless_gone(request.receive, self._vectors(texts, adapter))
         if vectors is None:
             self.metrics.cancelled += 1
             return Response(status_code=499)
         count = sum(map(len, texts))
         return JSONResponse(embeddings(vectors, adapter or self.model, count, packed=packed))
+
+    def _embedded(self, body: Any) -> tuple[list[list[int]], bool, str | None]:
+        texts, packed, name = requests.embedding(body, self.names)
+        return [self.llm.ids(t) for t in texts], packed, None if name == self.model else name
 
     async def _vectors(self, texts: Sequence[Sequence[int]], adapter: str | None) -> list[Any]:
         """The vectors of texts, each between two steps."""
@@ -205,27 +136,13 @@ class _Server:
             for ids in texts
         ]
 
-    @contextmanager
-    def _admitted(self) -> Generator[None]:
-        """One of the requests that are served at a time; ApiError if there are enough."""
-        if self.active >= self.max_requests:
-            raise ApiError(
-                f"{self.active} requests are being served; try again later", status=429,
-                kind="rate_limit_error", code="rate_limit_exceeded",
-            )  # fmt: skip
-        self.active += 1
-        try:
-            yield
-        finally:
-            self.active -= 1
-
     # -- answers ---------------------------------------------------------------------------
 
     async def _answered(
         self, request: Request, read: Callable[[LLM, Any, str], Asked], *, chat: bool
     ) -> Response:
-        body, size = await self._body(request)
-        with self._admitted():
+        body, size = await self.body(request)
+        with self.admitted():
             # What is read in less time than a thread takes to wake is read here.
             if size <= SHORT and isinstance(body, dict) and not any(body.get(n) for n in LIMITS):
                 asked = read(self.llm, body, self.model)
@@ -237,7 +154,7 @@ class _Server:
             if asked.stream:
                 self.active += 1  # the stream's own
                 return _EventStream(self._lines(events, replies), self._stream_ended)
-            if await _unless_gone(request.receive, _exhaust(events)) is None:
+            if await unless_gone(request.receive, _exhaust(events)) is None:
                 self.metrics.cancelled += 1
                 return Response(status_code=499)
             return JSONResponse(replies.whole())
@@ -299,7 +216,7 @@ class _Server:
             self.metrics.cancelled += 1
             raise
         except Exception as e:
-            yield [_api_error(e).body()]
+            yield [api_error(e).body()]
 
     def _stream_ended(self) -> None:
         self.active -= 1
@@ -328,7 +245,7 @@ class _EventStream(Response):
             return True
 
         try:
-            await _unless_gone(receive, write())
+            await unless_gone(receive, write())
         finally:
             self._ended()
 
@@ -344,47 +261,3 @@ async def _exhaust(events: AsyncGenerator[list[Event]]) -> bool:
         async for _ in events:
             pass
     return True
-
-
-async def _unless_gone(receive: Receive, work: Awaitable[T]) -> T | None:
-    """The result of work, which is cancelled if the client goes away: then None."""
-    task = asyncio.ensure_future(work)
-    watch = asyncio.ensure_future(_gone(receive))
-    try:
-        await asyncio.wait({task, watch}, return_when=asyncio.FIRST_COMPLETED)
-        return task.result() if task.done() else None
-    finally:
-        for one in (task, watch):
-            if not one.done():
-                one.cancel()
-                with suppress(asyncio.CancelledError):
-                    await one
-
-
-async def _gone(receive: Receive) -> None:
-    while (await receive())["type"] != "http.disconnect":
-        pass
-
-
-def _api_error(e: Exception) -> ApiError:
-    """What the API says of an error."""
-    if isinstance(e, ApiError):
-        return e
-    if isinstance(e, RoomError):
-        return ApiError(e.message, status=503, kind="server_error", code="overloaded")
-    if isinstance(e, GraphError | ModelError | UnsupportedError):
-        code = "context_length_exceeded" if isinstance(e, ContextError) else None
-        return ApiError(e.message, code=code)
-    traceback.print_exception(e)
-    return ApiError("the server failed", status=500, kind="server_error")
-
-
-def _error(e: ApiError) -> Response:
-    return JSONResponse(e.body(), e.status)
-
-
-async def _no_such_route(request: Request, e: Exception) -> Response:
-    """What is asked for at no route, or by another method."""
-    assert isinstance(e, HTTPException)
-    found = f"{request.method} {request.url.path}"
-    return _error(ApiError(f"there is no {found}: {e.detail}", status=e.status_code))

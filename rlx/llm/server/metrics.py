@@ -43,10 +43,36 @@ class Metrics:
         self.prompt_tokens = self.cached_tokens = self.tokens = self.cancelled = 0
         self.first, self.between = _Times(), _Times()
 
-    def text(self, batch: Batch) -> str:
-        """All of it, and what a batch is doing now, in Prometheus's text format."""
+    def text(self, batch: Batch | None) -> str:
+        """All of it, and what a batch is doing now, in Prometheus's text format; without a batch
+        what encoders do."""
+        counted = {
+            "rlx_prompt_tokens_total": ("Tokens of prompts.", self.prompt_tokens),
+            "rlx_cancelled_total": ("Requests whose client went away.", self.cancelled),
+            **({} if batch is None else self._of(batch)),
+        }
+        lines = [
+            "# HELP rlx_requests_total Requests by path and status.",
+            "# TYPE rlx_requests_total counter",
+        ]
+        lines += [
+            f'rlx_requests_total{{path="{path}",status="{status}"}} {count}'
+            for (path, status), count in sorted(self.requests.items())
+        ]
+        for name, (text, value) in counted.items():
+            kind = "counter" if name.endswith("_total") else "gauge"
+            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}"]
+        if batch is not None:
+            lines += self.first.lines("rlx_first_token_seconds", "From request to first token.")
+            lines += self.between.lines("rlx_between_tokens_seconds", "Between an answer's tokens.")
+        return "\n".join(lines) + "\n"
+
+    def _of(self, batch: Batch) -> dict[str, tuple[str, int]]:
+        """What there is of answers."""
         schedule = batch.schedule
-        now = {
+        return {
+            "rlx_cached_tokens_total": ("Of them known before.", self.cached_tokens),
+            "rlx_generated_tokens_total": ("Tokens that were drawn.", self.tokens),
             "rlx_sequences_running": ("Answers that are being drawn.", len(schedule.running)),
             "rlx_sequences_waiting": ("Answers that wait.", len(schedule.waiting)),
             "rlx_pages_used": ("Pages of keys and values in use.", schedule.pool.used_count),
@@ -58,24 +84,3 @@ class Metrics:
             "rlx_drafted_tokens_total": ("Tokens that speculation tried.", batch.drafted),
             "rlx_accepted_tokens_total": ("Of them drawn.", batch.accepted),
         }
-        lines = [
-            "# HELP rlx_requests_total Requests by path and status.",
-            "# TYPE rlx_requests_total counter",
-        ]
-        lines += [
-            f'rlx_requests_total{{path="{path}",status="{status}"}} {count}'
-            for (path, status), count in sorted(self.requests.items())
-        ]
-        counted = {
-            "rlx_prompt_tokens_total": ("Tokens of prompts.", self.prompt_tokens),
-            "rlx_cached_tokens_total": ("Of them known before.", self.cached_tokens),
-            "rlx_generated_tokens_total": ("Tokens that were drawn.", self.tokens),
-            "rlx_cancelled_total": ("Requests whose client went away.", self.cancelled),
-            **now,
-        }
-        for name, (text, value) in counted.items():
-            kind = "counter" if name.endswith("_total") else "gauge"
-            lines += [f"# HELP {name} {text}", f"# TYPE {name} {kind}", f"{name} {value}"]
-        lines += self.first.lines("rlx_first_token_seconds", "From a request to its first token.")
-        lines += self.between.lines("rlx_between_tokens_seconds", "Between tokens of an answer.")
-        return "\n".join(lines) + "\n"

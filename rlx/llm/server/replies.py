@@ -11,11 +11,11 @@ from typing import Any
 from rlx.llm.answer import Answer, Finish
 from rlx.llm.calls import Call
 from rlx.llm.sampling import Drawn
-from rlx.llm.server.requests import Asked
+from rlx.llm.server.requests import Asked, Ranking
 from rlx.llm.server.worker import Event
 from rlx.llm.text import Tokenizer
 
-__all__ = ["Replies", "embeddings"]
+__all__ = ["Replies", "embeddings", "ranked"]
 
 
 class Replies:
@@ -167,3 +167,20 @@ def embeddings(vectors: Iterable[Any], model: str, tokens: int, *, packed: bool)
     ]  # fmt: skip
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
     return {"object": "list", "data": data, "model": model, "usage": usage}
+
+
+def ranked(
+    found: Sequence[tuple[int, float]], asked: Ranking, model: str, tokens: int
+) -> dict[str, Any]:
+    """The reply with the best documents, by their numbers and scores."""
+    results = [
+        {
+            "index": n, "relevance_score": score,
+            **({"document": {"text": asked.documents[n]}} if asked.shown else {}),
+        }
+        for n, score in found
+    ]  # fmt: skip
+    usage = {"prompt_tokens": tokens, "total_tokens": tokens}
+    return {
+        "id": f"rerank-{secrets.token_hex(12)}", "model": model, "results": results, "usage": usage
+    }  # fmt: skip

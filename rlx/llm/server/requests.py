@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +13,7 @@ from rlx.llm.model import LLM
 from rlx.llm.sampling import TOP_LOGPROBS
 from rlx.llm.server.fields import ApiError, Fields
 
-__all__ = ["Asked", "chat", "completion", "embedding"]
+__all__ = ["Asked", "Ranking", "chat", "completion", "embedding", "ranking"]
 
 MOST_CHOICES, MOST_TEXTS = 16, 2048
 
@@ -30,6 +30,7 @@ _CHAT = (
     "tool_choice", "parallel_tool_calls", "functions", "function_call", "modalities", "audio",
     "prediction", "reasoning_effort", "web_search_options", "verbosity",
 )  # fmt: skip
+_RANKING = ("model", "query", "documents", "top_n", "return_documents", "user")
 _EMBEDDING = ("model", "input", "encoding_format", "dimensions", "user")
 
 
@@ -83,11 +84,11 @@ def chat(llm: LLM, body: Any, model: str) -> Asked:
     return replace(asked, named=isinstance(f.get("tool_choice"), dict))
 
 
-def embedding(llm: LLM, body: Any, model: str) -> tuple[list[list[int]], bool, str | None]:
-    """A request for embeddings: the ids of its texts, whether their vectors are asked for in
-    base64, and the adapter."""
+def embedding(body: Any, names: Sequence[str]) -> tuple[list[Any], bool, str]:
+    """A request for embeddings by one of ``names``: its texts, each a string or ids; whether their
+    vectors are asked for in base64; and the name."""
     f = Fields(body, _EMBEDDING)
-    adapter = _adapter(llm, f, model)
+    name = _named(f, names)
     f.refuse("dimensions")
     form = f.text("encoding_format", "float")
     if form not in ("float", "base64"):
@@ -95,7 +96,37 @@ def embedding(llm: LLM, body: Any, model: str) -> tuple[list[list[int]], bool, s
     texts = _texts(f, "input")
     if len(texts) > MOST_TEXTS:
         raise ApiError(f"a request has {MOST_TEXTS} texts at most", param="input")
-    return [llm.ids(t) for t in texts], form == "base64", adapter
+    return texts, form == "base64", name
+
+
+@frozen
+class Ranking:
+    """What a request for a ranking asks for: the ``top`` best of ``documents``, or all; ``shown``:
+    with their texts."""
+
+    query: str
+    documents: tuple[str, ...]
+    top: int | None
+    shown: bool
+
+
+def ranking(body: Any, names: Sequence[str]) -> Ranking:
+    """A request for a ranking by one of ``names``."""
+    f = Fields(body, _RANKING)
+    _named(f, names)
+    query, given = f.text("query", None), f.get("documents")
+    if query is None:
+        raise ApiError("query is a string", param="query")
+    listed = given if isinstance(given, list) else []
+    texts = [d.get("text") if isinstance(d, dict) else d for d in listed]
+    if not texts or not all(isinstance(t, str) for t in texts):
+        raise ApiError(
+            "documents is a list of strings, or of objects with a text", param="documents"
+        )
+    if len(texts) > MOST_TEXTS:
+        raise ApiError(f"a request has {MOST_TEXTS} documents at most", param="documents")
+    shown = f.flag("return_documents", default=True)
+    return Ranking(query, tuple(map(str, texts)), f.count("top_n"), shown)
 
 
 # -- parts ---------------------------------------------------------------------------------
@@ -103,11 +134,15 @@ def embedding(llm: LLM, body: Any, model: str) -> tuple[list[list[int]], bool, s
 
 def _adapter(llm: LLM, f: Fields, model: str) -> str | None:
     """The adapter whose name a request has for the model's."""
-    asked = f.text("model", model)
-    if asked == model:
-        return None
-    if asked not in llm.decoder.adapters:
-        there = ", ".join(map(repr, (model, *llm.decoder.adapters)))
+    asked = _named(f, (model, *llm.decoder.adapters))
+    return None if asked == model else asked
+
+
+def _named(f: Fields, names: Sequence[str]) -> str:
+    """Which of ``names`` a request has for the model's, by default the first."""
+    asked = f.text("model", names[0])
+    if asked not in names:
+        there = ", ".join(map(repr, names))
         raise ApiError(
             f"the model {asked!r} is not served here; there is {there}", status=404,
             param="model", code="model_not_found",

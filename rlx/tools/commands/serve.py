@@ -1,15 +1,16 @@
-"""``rlx serve MODEL``: a language model over HTTP, by the API of OpenAI."""
+"""``rlx serve MODEL``: a language model or an encoder over HTTP, by the API of OpenAI."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
+import importlib
 import os
 import signal
 import socket
 import sys
 from collections.abc import Collection
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlx.base.mesh import Mesh
 from rlx.base.world import world_size
@@ -17,7 +18,11 @@ from rlx.distributed.connections import connect
 from rlx.distributed.launcher import GRACE, Launch, exit_on_sigterm
 from rlx.distributed.status import begin
 from rlx.errors import GraphError, RlxError, UnsupportedError
-from rlx.tools.language import add_language_session, load
+from rlx.tools.kinds import Kind, kind_of
+from rlx.tools.language import add_language_session, load, refuse_model_options
+
+if TYPE_CHECKING:
+    from rlx.models import Embed, Rerank
 
 __all__ = ["add_arguments", "run"]
 
@@ -26,7 +31,9 @@ LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 def add_arguments(p: argparse.ArgumentParser) -> None:
     """The arguments of the command."""
-    p.add_argument("model", help="a GGUF file, or a folder with config.json and safetensors files")
+    p.add_argument(
+        "model", help="a GGUF file, or the folder of a language model, an encoder or a reranker"
+    )
     p.add_argument("--host", default="127.0.0.1", help="the address to listen at (127.0.0.1)")
     p.add_argument("--port", type=int, default=8000, help="the port to listen at (8000)")
     p.add_argument("--name", help="the model's name in the API; by default that of its file")
@@ -53,9 +60,9 @@ def run(args: argparse.Namespace) -> int:
     ranks = world_size()
     _check(args, ranks)
     try:
-        import uvicorn
+        from rlx.llm.server import make_app, make_encoder_app
 
-        from rlx.llm.server import make_app
+        importlib.import_module("uvicorn")
     except ImportError as e:
         raise RlxError(f"serving needs {e.name}: pip install 'rlx[serve]'") from None
     key = None if args.api_key_file is None else _key(args.api_key_file)
@@ -63,8 +70,11 @@ def run(args: argparse.Namespace) -> int:
     hosts = LOOPBACK if local and not args.socket else None
     if args.replicas > 1:
         return _replicas(args, key, hosts)
-    if args.ranks > 1 and ranks == 1:
+    if args.ranks > 1 and ranks == 1 and kind_of(args.model) != Kind.ENCODER:
         return _on_ranks(args)
+    if kind_of(args.model) == Kind.ENCODER:
+        encoder, options = _encoder(args, ranks), _named(args, key, hosts)
+        return _listen(args, make_encoder_app(encoder, **options), key, local=local)
     mesh = Mesh(model=ranks) if ranks > 1 else None
     rank = 0 if mesh is None else connect(mesh)
     llm = load(args, tokens=args.tokens, sequences=args.sequences, mesh=mesh)
@@ -76,8 +86,39 @@ def run(args: argparse.Namespace) -> int:
             signal.signal(number, signal.SIG_IGN)
         llm.take_part()
         return 0
+    return _listen(args, make_app(llm, **_named(args, key, hosts)), key, local=local)
+
+
+def _named(
+    args: argparse.Namespace, key: str | None, hosts: Collection[str] | None
+) -> dict[str, Any]:
+    """The options of an application."""
     name = args.name or os.path.basename(os.path.normpath(args.model)).removesuffix(".gguf")
-    app = make_app(llm, model=name, api_key=key, hosts=hosts, max_requests=args.max_requests)
+    return {"model": name, "api_key": key, "hosts": hosts, "max_requests": args.max_requests}
+
+
+def _encoder(args: argparse.Namespace, ranks: int) -> Embed | Rerank:
+    """The encoder in a folder: a cross-encoder if its classifier has one label."""
+    from rlx.models import Embed, Rerank
+    from rlx.models.files import read_json
+
+    if ranks > 1 or args.ranks > 1:
+        raise GraphError(
+            f"serve: {args.model} is an encoder, which ranks do not share; give --replicas"
+        )
+    refuse_model_options(args.model, args)
+    labels = read_json(os.path.join(args.model, "config.json"), dict).get("id2label")
+    made = Rerank if isinstance(labels, dict) and len(labels) == 1 else Embed
+    found = made.from_dir(args.model, args.device, args.precision or "f32", args.threads)
+    # One compile serves all sizes.
+    found.encode(["warm"]) if isinstance(found, Embed) else found.score("warm", ["up"])
+    return found
+
+
+def _listen(args: argparse.Namespace, app: Any, key: str | None, *, local: bool) -> int:
+    """Serve until it is stopped."""
+    import uvicorn
+
     if args.socket:
         # Whoever may write to the socket says for whom it asks.
         uvicorn.run(app, uds=args.socket, forwarded_allow_ips="*", **_options(args))

@@ -1,0 +1,127 @@
+"""The server of encoders, judged by the client of OpenAI and by the encoders themselves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
+pytest.importorskip("starlette", reason="serving needs the package starlette")
+pytest.importorskip("openai", reason="the judge is the package openai")
+
+import openai
+from starlette.testclient import TestClient
+
+from rlx.llm.server import make_encoder_app
+from rlx.models import Embed, Rerank
+from rlx.tools.cli import main
+from support.tiny_encoders import with_tokenizer, write_encoder
+
+SHAPES = json.loads(
+    (Path(__file__).parents[1] / "models/fixtures/encoders.json").read_text(encoding="utf-8")
+)
+TEXTS = ["b c d", "a", "p o n", "b " * 50]
+
+
+@pytest.fixture(scope="module", params=["bert", "bert-scores"])
+def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    name = request.param
+    path = tmp_path_factory.mktemp("encoder") / name
+    return with_tokenizer(write_encoder(path, name, SHAPES[name]["shapes"]))
+
+
+@pytest.fixture(scope="module")
+def encoder(folder: Path) -> Embed | Rerank:
+    return (Rerank if folder.name == "bert-scores" else Embed).from_dir(folder, threads=1)
+
+
+@pytest.fixture(scope="module")
+def client(encoder: Embed | Rerank) -> Iterator[TestClient]:
+    with TestClient(make_encoder_app(encoder, model="small", max_body=60_000)) as made:
+        yield made
+
+
+def test_embeddings(encoder: Embed | Rerank, client: TestClient) -> None:
+    if not isinstance(encoder, Embed):
+        assert client.post("/v1/embeddings", json={"input": "a"}).status_code == 404
+        return
+    judge = openai.OpenAI(base_url="http://testserver/v1", api_key="none", http_client=client)
+    assert [m.id for m in judge.models.list()] == ["small"]
+    wanted = encoder.encode(TEXTS)
+    for given in ({}, {"encoding_format": "float"}):
+        found: Any = judge.embeddings.create(model="small", input=TEXTS, **given)
+        np.testing.assert_array_equal(np.float32([row.embedding for row in found.data]), wanted)
+    assert found.usage.prompt_tokens == encoder.count_tokens(TEXTS)
+    many = judge.embeddings.create(model="small", input=TEXTS * 20)
+    np.testing.assert_array_equal(np.float32([r.embedding for r in many.data[76:]]), wanted)
+    row = np.array([[1, 5, 6, 2]], np.int64)
+    ids = judge.embeddings.create(model="small", input=row[0].tolist())
+    one = encoder.encode_ids(row, np.ones_like(row))[0]
+    np.testing.assert_array_equal(np.float32(ids.data[0].embedding), one)
+    assert ids.usage.prompt_tokens == 4
+    for wrong, says in (
+        ([1] * 65, "a text has 64 tokens at most, found 65"),
+        ([1, 40], "tokens are from 0 to 39, found 1 to 40"),
+    ):
+        with pytest.raises(openai.BadRequestError, match=says):
+            judge.embeddings.create(model="small", input=wrong)
+
+
+def test_rankings(encoder: Embed | Rerank, client: TestClient) -> None:
+    asked: dict[str, Any] = {"model": "small", "query": "c d", "documents": TEXTS}
+    if not isinstance(encoder, Rerank):
+        assert client.post("/v1/rerank", json=asked).status_code == 404
+        return
+    whole = client.post("/v1/rerank", json=asked).json()
+    best = encoder.rank("c d", TEXTS)
+    assert [(r["index"], r["relevance_score"]) for r in whole["results"]] == best
+    assert [r["document"]["text"] for r in whole["results"]] == [TEXTS[n] for n, _ in best]
+    assert whole["model"] == "small"
+    assert whole["usage"]["total_tokens"] == encoder.count_tokens("c d", TEXTS)
+    objects = [{"text": t} for t in TEXTS]
+    two = client.post(
+        "/v1/rerank",
+        json={**asked, "documents": objects, "top_n": 2, "return_documents": False},
+    ).json()["results"]
+    assert two == [{"index": n, "relevance_score": score} for n, score in best[:2]]
+    for change, status, says in (
+        ({"query": None}, 400, "query is a string"),
+        ({"documents": "a"}, 400, "documents is a list of strings, or of objects with a text"),
+        ({"documents": []}, 400, "documents is a list of strings"),
+        ({"documents": [{"title": "a"}]}, 400, "documents is a list of strings"),
+        ({"documents": ["a"] * 2049}, 400, "a request has 2048 documents at most"),
+        ({"top_n": 0}, 400, "top_n is from 1"),
+        ({"model": "other"}, 404, "the model 'other' is not served here; there is 'small'"),
+        ({"rank_fields": ["a"]}, 400, "no field is called 'rank_fields'"),
+    ):
+        reply = client.post("/v1/rerank", json={**asked, **change})
+        assert reply.status_code == status and says in reply.json()["error"]["message"]
+
+
+def test_health_and_metrics(client: TestClient) -> None:
+    assert client.get("/health").json() == {"status": "ok"}
+    text = client.get("/metrics").text
+    assert 'rlx_requests_total{path="/health",status="200"}' in text
+    assert "rlx_pages" not in text, "of language models alone"
+
+
+def test_the_command_tells_encoders_apart(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    uvicorn = pytest.importorskip("uvicorn", reason="serving needs the package uvicorn")
+    apps: list[Any] = []
+    monkeypatch.setattr(uvicorn, "run", lambda app, **_: apps.append(app))
+    assert main(["serve", str(folder), "--threads", "1"]) == 0
+    route = "/v1/rerank" if folder.name == "bert-scores" else "/v1/embeddings"
+    assert route in [r.path for r in apps[0].routes]
+    for words, says in (
+        (["--ranks", "2"], "is an encoder, which ranks do not share; give --replicas"),
+        (["--cache", "f16"], "is no language model, and --cache is of these alone"),
+    ):
+        assert main(["serve", str(folder), *words]) == 1
+        assert says in capsys.readouterr().err
