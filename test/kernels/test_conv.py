@@ -393,3 +393,13 @@ def test_a_last_block_has_no_empty_vectors() -> None:
     config = conv_channels_plan.config_of(target, shape, layout, f32, end, ())
     text = conv.emit("layer", config, target).text
     assert text.count("math.fma") == config.tiles[0].windows * 3
+
+
+def test_panels_of_one_tap_ask_for_a_line_of_their_results_a_channel() -> None:
+    """Of the residual and the result, in each width of a panel and each number of rows."""
+    target, kinds = kernel_target(preset("x86-64-v4")), ("channel", "full")
+    text = conv.emit("layer", ConvConfig(f32, True, BIAS_RESIDUAL, kinds), target).text
+    asked = [text.count(f"memref.prefetch %{b}[") for b in ("operand0", "operand1", "c", "x")]
+    assert asked[0] == 0 < asked[1] == asked[2] < asked[3]
+    text = conv.emit("layer", ConvConfig(f32, False, BIAS_RESIDUAL, kinds), target).text
+    assert "memref.prefetch %c[" not in text

@@ -195,15 +195,15 @@ class _Emitter:
         step = rows if vectors <= tile.vectors else max(1, rows // 2)
         for row in range(0, rows, step):
             first = panel.task.row + panel.row0 + row
-            sums = self.reduce(panel.task.x, w + row, first, range(step), starts)
+            sums = self.reduce(panel, w + row, first, range(step), starts)
             for i, value in enumerate(sums):
                 at = starts[i % vectors] - panel.begin + tile.lanes
                 at = at + (row + i // vectors) * self.strip_row
                 k.store(value, self.strip, at, self.lanes)
 
-    def reduce(self, x: Reg, w: Reg, row: Reg, rows: range, starts: list[Reg]) -> list[Reg]:
+    def reduce(self, panel: _Panel, w: Reg, row: Reg, rows: range, starts: list[Reg]) -> list[Reg]:
         """The sums in registers, in the order row, vector; ``row`` is the first of all blocks."""
-        k = self.k
+        k, x, tile = self.k, panel.task.x, self.tile
         places = [x + s for s in starts]
 
         def step(at: Reg, weight: Reg, acc: tuple[Reg, ...]) -> list[Reg]:
@@ -219,9 +219,12 @@ class _Emitter:
             return sums
 
         # Of several taps the next panel finds all but the last row of its windows in a cache.
-        row_ahead = self.tile.vectors * self.tile.lanes
+        row_ahead = tile.vectors * tile.lanes
         if self.offsets is not None:
             row_ahead = k.cast(k.load(self.offsets, self.taps - 1), x.dtype) + row_ahead
+
+        # Outside of the loop: else LLVM has sums in memory.
+        out = panel.task.c + panel.row0 * self.c_channel + panel.begin
 
         def channel(c: Reg, *acc: Reg) -> list[Reg]:
             at = c * self.x_channel
@@ -232,8 +235,9 @@ class _Emitter:
                 ahead = at + self.x_channel * AHEAD
                 for p in places if self.lanes else ():
                     k.prefetch(self.x, p + ahead)
-                return step(at, w + c * self.tile.rows, acc)
-            width = self.tile.rows
+                self.request(out, c)
+                return step(at, w + c * tile.rows, acc)
+            width = tile.rows
             begin = at, w + c * self.taps * width
             return over_taps(k, self.offsets, self.taps, width, step, begin, acc)
 
@@ -243,6 +247,13 @@ class _Emitter:
             each = [k.splat(k.load(self.first, row + r), self.lanes) for r in rows]
             start = [x for x in each for _ in starts]
         return k.loop(0, self.channels, 1, channel, start)
+
+    def request(self, c: Reg, step: Reg) -> None:
+        """Ask for some of a panel's results, which begin at ``c``: in each step for a line, as a
+        store waits for its line."""
+        if self.lanes:
+            row, line = step % self.tile.rows, step / self.tile.rows % (self.tile.vectors + 1)
+            self.epilogue.request(c + row * self.c_channel + line * self.tile.lanes, 1)
 
     def finish(self, panel: _Panel) -> None:
         """The epilogue of a panel: the stretch of each of its rows that is stored."""
