@@ -90,6 +90,7 @@ SAID: dict[str, dict[str, Any]] = {
         f"{name}Config": {"head_dim": 128}
         for name in ("HunYuanDenseV1", "HunYuanMoEV1", "Ministral", "Ministral3")
     },
+    "EfficientNetConfig": {"width_coefficient": 1.0, "depth_coefficient": 0.25, "hidden_dim": 1280},
     "FunnelConfig": {"architectures": ["FunnelModel"]},
     "FalconH1Config": {"mamba_d_head": "auto"},
     "Granite4VisionConfig": {

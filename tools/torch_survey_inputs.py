@@ -130,6 +130,10 @@ class Maker:
         sides: list[int] = [size] if isinstance(size, int) else [*size]
         return sides[0], sides[-1]
 
+    def channels(self, *names: str) -> int:
+        found = self.seen(*names, default=3)
+        return found if isinstance(found, int) and found < 16 else 3
+
     # -- arguments ------------------------------------------------------------------------------
 
     def ids(self, length: int = TOKENS) -> Any:
@@ -146,8 +150,7 @@ class Maker:
             return self.patches()
         if {"spatial_shapes", "pixel_position_ids"} & self._names:
             return self.patches()[None]
-        channels = self.seen("num_channels", "in_channels", "in_chans", default=3)
-        channels = channels if isinstance(channels, int) and channels < 16 else 3
+        channels = self.channels("num_channels", "in_channels", "in_chans")
         frames = (self.said("num_frames", default=2),) if self._form == 1 else ()
         return torch.randn(1, *frames, channels, *self.image_size())
 
@@ -158,7 +161,7 @@ class Maker:
         size = self.seen("patch_size", default=14)
         time = self.seen("temporal_patch_size", "patch_temporal", default=1)
         size = size if isinstance(size, int) else size[0]
-        channels = self.seen("in_channels", "num_channels", "in_chans", default=3)
+        channels = self.channels("in_channels", "num_channels", "in_chans")
         if "target_sizes" in self._names:
             return torch.randn(1, channels, size, 16 * size)
         if self._form == 2:
@@ -185,7 +188,7 @@ class Maker:
         mono = self.said("audio_channels", "sampling_rate") is not None
         if self._form == 2:
             return torch.randint(0, 90, (1, TOKENS, self.said("num_codebooks", default=8)))
-        return torch.randn(1, 1, 4000) if mono == (self._form == 0) else torch.randn(1, 4000)
+        return torch.randn(1, 1, 4800) if mono == (self._form == 0) else torch.randn(1, 4800)
 
     def features(self) -> Any:
         """The rows of a spectrogram, before or behind the axis of time, or as an image."""
@@ -194,7 +197,7 @@ class Maker:
         names = ("feature_projection_input_dim", "num_mel_bins", "n_mels", "input_feat_size",
                  "input_feat_per_channel", "input_dim", "feature_size", "input_size")  # fmt: skip
         bins = self.said(*names, default=80) * self.said("num_stacked_frames", default=1)
-        frames = self.said("max_source_positions")
+        frames = self.said("n_window", "max_source_positions")
         if self._form == 2:
             return torch.randn(1, 1, 64, bins)
         if (frames is not None) == (self._form == 0):

@@ -85,7 +85,7 @@ def page(package: str, results: Sequence[Result]) -> str:
 def reason(r: Result) -> str:
     """Why a model is not right, in a line without the places of files here."""
     why = str(r.get("why") or f"it differs by {r.get('error', 0):.1e}")
-    why = re.sub(r"\S*?/(site-packages/|(?=rlx/|transformers/))", "", why.strip())
+    why = re.sub(r"[^\s(]*?/(site-packages/|(?=rlx/|transformers/))", "", why.strip())
     why = re.sub(r"^(RuntimeError: )+(?=\w+(Error|Exception)?: )", "", why)
     first = re.split(r" \| |\n|; (?=\w+: )", why)[0].replace("|", "\\|")
     return first if len(first) < 200 else first[:197] + "..."
