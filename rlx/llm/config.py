@@ -12,7 +12,14 @@ from rlx.base.frozen import frozen
 from rlx.errors import ModelError
 from rlx.llm.entries import GGUF_FILE, HF_FILE, entries_of, mapping, real, whole
 from rlx.llm.families import FAMILIES, QKV, Family, family_of
-from rlx.llm.layers import Kind, kinds_of, layer_types_of, turned_of, windows_of
+from rlx.llm.layers import (
+    Kind,
+    kinds_of,
+    layer_types_of,
+    split_by_layer,
+    turned_of,
+    windows_of,
+)
 from rlx.llm.recurrent import Recurrent
 from rlx.llm.rotary import Rotary
 
@@ -101,7 +108,13 @@ class ModelConfig:
         own = {k[len(prefix) :]: v for k, v in metadata.items() if k.startswith(prefix)}
         if own.get("expert_gating_func") == _SIGMOID and family.router != "sigmoid":
             family = _with_sigmoid(family, arch)
+        kinds = split_by_layer(own, family)
         found = entries_of(own, GGUF_FILE)
+        if kinds is not None:
+            found["layer_types"] = kinds
+        if family.name == "granite-hybrid":
+            # Whether it has rotary embeddings is said so.
+            found["turns"] = [own.get("rope.scaling.finetuned", True)] * len(kinds or ())
         found["vocab"] = vocab
         found["rope"] = {
             "rope_theta": own.get("rope.freq_base", 10000.0),

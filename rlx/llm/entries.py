@@ -27,8 +27,9 @@ GGUF = {
     "expert_scale": "expert_weights_scale", "expert_groups": "expert_group_count",
     "groups_used": "expert_group_used_count", "parallel": "use_parallel_residual",
     "query_rank": "attention.q_lora_rank", "rank": "attention.kv_lora_rank",
-    "value_dim": "attention.value_length", "conv": "ssm.conv_kernel", "ssm_inner": "ssm.inner_size",
-    "state": "ssm.state_size", "step_rank": "ssm.time_step_rank", "ssm_groups": "ssm.group_count",
+    "value_dim": "attention.value_length", "conv": "ssm.conv_kernel shortconv.l_cache",
+    "ssm_inner": "ssm.inner_size", "state": "ssm.state_size", "step_rank": "ssm.time_step_rank",
+    "ssm_groups": "ssm.group_count",
 }  # fmt: skip
 HF = {
     "vocab": "vocab_size", "hidden": "hidden_size n_embd", "layers": "num_hidden_layers n_layer",

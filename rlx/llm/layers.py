@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
+import numpy as np
+
 from rlx.errors import ModelError
 from rlx.llm.families import Family
 
-__all__ = ["Kind", "kinds_of", "layer_types_of", "turned_of", "windows_of"]
+__all__ = ["Kind", "kinds_of", "layer_types_of", "split_by_layer", "turned_of", "windows_of"]
 
 Kind = Literal["full", "window", "state", "network"]
 """Attention over all keys or those in a window, a block with a state, or a network alone."""
@@ -37,6 +39,23 @@ def layer_types_of(config: Mapping[str, Any], layers: int) -> Sequence[str] | No
     if attending is None:
         return None
     return ["full_attention" if i in attending else "linear_attention" for i in range(layers)]
+
+
+def split_by_layer(own: dict[str, Any], family: Family) -> list[str] | None:
+    """What the layers of a GGUF file are that says for each how many heads of keys it has: none in
+    one with a state. What it says so becomes one number. None where it says one number for all."""
+    heads, units = (
+        found.tolist() if isinstance(found, np.ndarray) and found.dtype.kind in "iu" else None
+        for found in map(own.get, ("attention.head_count_kv", "feed_forward_length"))
+    )
+    if not heads or not family.recurrent:
+        return None
+    own["attention.head_count_kv"] = max(heads)
+    each = [0] * len(heads)
+    if units and len(units) == len(heads):
+        own["feed_forward_length"], each = max(units), units
+    alone = ["linear_attention" if family.network or not u else "mlp" for u in each]
+    return ["full_attention" if h else own_kind for h, own_kind in zip(heads, alone, strict=True)]
 
 
 def kinds_of(family: Family, found: Mapping[str, Any]) -> tuple[Kind, ...]:

@@ -6,7 +6,7 @@ import re
 
 from rlx.llm.families import Family
 
-__all__ = ["expert_of_hf", "names_of_hf"]
+__all__ = ["expert_of_hf", "names_of_gguf", "names_of_hf"]
 
 _TOP = {
     "embed_tokens": "token_embd", "wte": "token_embd", "embed_in": "token_embd",
@@ -125,6 +125,20 @@ _EXPERT_NAME = re.compile(
 _PREFIX = re.compile(
     r"^(?:language_model\.)?(?:model\.|transformer\.|gpt_neox\.|backbone\.)?(?:language_model\.)?"
 )
+
+
+_GGUF = {
+    "token_embd_norm": "output_norm", ".shortconv.in_proj": ".ssm_in",
+    ".shortconv.conv": ".ssm_conv1d", ".shortconv.out_proj": ".ssm_out",
+}  # fmt: skip
+"""What files of lfm2 call parts of it."""
+
+
+def names_of_gguf(name: str, family: Family) -> str:
+    """The name here of a tensor of a GGUF file, of most families the same."""
+    for theirs, own in _GGUF.items() if family.recurrent == "conv" else ():
+        name = name.replace(theirs, own)
+    return name
 
 
 def names_of_hf(name: str, family: Family) -> str | None:

@@ -19,7 +19,7 @@ from rlx.llm.arrange import arranged
 from rlx.llm.config import ModelConfig
 from rlx.llm.families import Family
 from rlx.llm.few_bits import joined
-from rlx.llm.names import expert_of_hf, names_of_hf
+from rlx.llm.names import expert_of_hf, names_of_gguf, names_of_hf
 from rlx.models.files import read_json
 from rlx.models.safetensors import SafeTensors
 from rlx.quant.scheme import BlockScheme
@@ -58,7 +58,7 @@ def model_of(file: GGUF) -> tuple[ModelConfig, Weights]:
 
 def from_gguf(file: GGUF, config: ModelConfig) -> Weights:
     """The weights of a GGUF file."""
-    found = {name: file[name] for name in file}
+    found = {names_of_gguf(name, config.family): file[name] for name in file}
     for i in range(config.layers):
         for kind in ("weight", "bias"):
             first, second, other, after = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -111,6 +112,101 @@ def test_sequences_that_give_way_give_their_slots_back() -> None:
             assert cancel(schedule, name)
     assert schedule.preemptions > 0
     assert not schedule.running and not schedule.waiting and states.used_count == 0
+
+
+HYBRIDS = {
+    "jamba": "jamba", "granite-hybrid": "granitehybrid", "nemotron-h": "nemotron_h_moe",
+    "lfm2": "lfm2", "lfm2-moe": "lfm2moe",
+}  # fmt: skip
+
+
+def as_in_gguf(name: str, folder: Path) -> Path:
+    """A hybrid model as a folder and as a GGUF file, with the keys that llama.cpp asks for."""
+    # The files have no key for the limits of step sizes.
+    said = {**SHAPES[name]["config"], "time_step_limit": None, "time_step_min": 0.0}
+    write_model(folder, said, SHAPES[name]["shapes"])
+    config, arch = ModelConfig.from_hf(said), HYBRIDS[name]
+    r = config.recurrent
+    assert r is not None
+    theirs = {"output_norm": "output_norm"}
+    if arch.startswith("lfm2"):
+        theirs = {"output_norm": "token_embd_norm", "ssm_in": "shortconv.in_proj",
+                  "ssm_conv1d": "shortconv.conv", "ssm_out": "shortconv.out_proj"}  # fmt: skip
+    tensors = {
+        ".".join(theirs.get(part, part) for part in n.split(".")): t
+        for n, t in from_hf(str(folder), config).items()
+    }
+    for n, norm in [(n, t.numpy()) for n, t in tensors.items() if "ssm_norm" in n]:
+        tensors[n] = gguf.Tensor.of(norm.reshape(r.groups, -1))
+    heads = np.array([config.kv_heads * a for a in config.attends], np.uint32)
+    inner = np.array([config.inner * (k == "network") for k in config.kinds], np.uint32)
+    sizes: dict[str, Any] = {
+        "vocab_size": config.vocab,
+        "embedding_length": config.hidden,
+        "block_count": config.layers,
+        "context_length": config.context,
+        "attention.head_count": config.heads,
+        "attention.head_count_kv": heads,
+        "attention.key_length": config.head_dim,
+        "attention.value_length": config.head_dim,
+        "attention.layer_norm_rms_epsilon": config.eps,
+        "attention.layer_norm_epsilon": config.eps,
+        "attention.scale": config.attention_scale,
+        "feed_forward_length": config.inner if config.family.network else inner,
+        "rope.freq_base": config.rotary.theta,
+        "rope.dimension_count": config.rotary.dim,
+        "rope.scaling.finetuned": False,
+        "residual_scale": config.residual_scale,
+        "logit_scale": 1 / config.logit_scale,
+        "embedding_scale": config.embedding_scale,
+        "expert_count": config.experts,
+        "expert_used_count": config.experts_used,
+        "expert_feed_forward_length": config.expert_inner,
+        "expert_weights_scale": config.expert_scale,
+        "expert_weights_norm": config.expert_norm,
+        "expert_gating_func": 2 if config.family.router == "sigmoid" else 1,
+        "shortconv.l_cache": r.kernel,
+        "ssm.conv_kernel": r.kernel,
+        "ssm.inner_size": r.inner,
+        "ssm.state_size": r.size,
+        "ssm.time_step_rank": r.rank or r.heads,
+        "ssm.group_count": r.groups,
+        "leading_dense_block_count": 1,
+        "moe_latent_size": 16,
+        "expert_shared_count": 1,
+        "expert_shared_feed_forward_length": 20,
+    }
+    if config.experts:
+        sizes["expert_group_count"] = config.expert_groups
+        sizes["expert_group_used_count"] = config.groups_used
+    metadata: dict[str, Any] = {
+        f"{arch}.{k}": v for k, v in sizes.items() if type(v) is bool or np.any(v)
+    }
+    whole = {k: "u32" for k, v in metadata.items() if type(v) is int}
+    metadata |= {"general.architecture": arch, "tokenizer.ggml.model": "none"}
+    gguf.write(folder / "model.gguf", tensors, metadata, kinds=whole)
+    return folder / "model.gguf"
+
+
+@pytest.mark.parametrize("name", HYBRIDS)
+def test_gguf_files_of_hybrids(name: str, tmp_path: Path) -> None:
+    """Under the names that the gguf package has for the architecture."""
+    path = as_in_gguf(name, tmp_path)
+    arch = next(k for k, v in reference.MODEL_ARCH_NAMES.items() if v == HYBRIDS[name])
+    known = {reference.TENSOR_NAMES[k].format(bid=0) for k in reference.MODEL_TENSORS[arch]}
+    names = {re.sub(r"^blk[.]\d+", "blk.0", n).rpartition(".")[0] for n in gguf.GGUF(path)}
+    # Those of lfm2moe have one matrix for embeddings and logits, and no name for another.
+    assert names - {"blk.0", "output"} <= known
+    found, wanted = ModelConfig.from_gguf(gguf.GGUF(path).metadata, 96), read_model(tmp_path)[0]
+    assert (found.kinds, found.turned) == (wanted.kinds, wanted.turned)
+    assert found.recurrent == wanted.recurrent
+    ours, theirs = (
+        Decoder.load(p, threads=1, context=64, page_size=32, cache="f32").step(
+            StepRows.of([(PROMPT, 0, [0, 1])], states=[0])
+        )
+        for p in (path, tmp_path)
+    )
+    assert np.abs(ours - theirs).max() <= 5e-5 * theirs.std()
 
 
 @pytest.mark.parametrize("name", ["mamba", "mamba2", "falcon-mamba"])

@@ -272,16 +272,17 @@ def config(name: str) -> dict[str, Any]:
 
 _HEADS = (
     "num_attention_heads", "num_key_value_heads", "num_kv_heads", "num_heads",
-    "linear_num_value_heads", "linear_num_key_heads",
+    "linear_num_value_heads", "linear_num_key_heads", "mamba_n_heads", "mamba_num_heads",
 )  # fmt: skip
 _HEAD_DIMS = (
     "head_dim", "qk_nope_head_dim", "qk_rope_head_dim", "v_head_dim", "rotary_dim",
     "linear_key_head_dim", "linear_value_head_dim", "moe_intermediate_size",
-    "shared_expert_intermediate_size", "shared_intermediate_size",
+    "shared_expert_intermediate_size", "shared_intermediate_size", "mamba_d_head",
+    "mamba_head_dim", "moe_shared_expert_intermediate_size", "moe_latent_size",
 )  # fmt: skip
 _WIDTHS = (
     "hidden_size", "intermediate_size", "n_inner", "intermediate_size_mlp", "kv_lora_rank",
-    "q_lora_rank", "time_step_rank",
+    "q_lora_rank", "time_step_rank", "mamba_dt_rank",
 )  # fmt: skip
 WIDER = 48
 """How often the widths of large configurations are those of small ones."""
@@ -299,9 +300,14 @@ def large(small: Mapping[str, Any]) -> dict[str, Any]:
     for key, factor in factors.items():
         if small.get(key):
             found[key] = small[key] * factor
-    for key in ("layer_types", "no_rope_layers"):
+    for key in ("layer_types", "layers_block_type", "no_rope_layers"):
         if key in small:
             found[key] = small[key] * 7
+    if "attn_layer_indices" in small:
+        count = small["num_hidden_layers"]
+        found["attn_layer_indices"] = [
+            n * count + i for n in range(7) for i in small["attn_layer_indices"]
+        ]
     return found | {"vocab_size": 49152}
 
 
