@@ -188,7 +188,9 @@ class _Emitter:
                     found = [w() for p in parts for w in chunks[p.chunk][p.part * each :][:each]]
                     number = b * self.each + (c * len(self.round) + n)
                     k.when(more, lambda found=found, number=number: self.keep(found, number))
-                    out = self.add(found, number, block + number, k.index(0), out)
+                    at = (block + number) * (TILE_ROWS * ROW_BLOCK)
+                    sums = self.unrolled(found, at, height)
+                    out = self.add(sums, number, block + number, k.index(0), out)
                 return out
 
             return k.loop(0, rounds, 1, some, totals)
@@ -207,9 +209,10 @@ class _Emitter:
         block = block + row / TILE_ROWS * (self.blocks * self.each)
 
         def one(n: Reg, *totals: Reg) -> list[Reg]:
-            places = [self.unpacked.place(n * subs, i) for i in range(ROW_BLOCK // 4)]
-            found = [words(k, self.unpacked.codes, p, self.lanes) for p in places]
-            return self.add(found, n, block + n, row % TILE_ROWS, totals)
+            at = ((block + n) * TILE_ROWS + row % TILE_ROWS) * ROW_BLOCK
+            sub = self.decoder.sub
+            sums = [self.looped(n * subs + s, at + s * sub, height) for s in range(subs)]
+            return self.add(sums, n, block + n, row % TILE_ROWS, totals)
 
         self.carried(row, height, lambda totals: k.loop(0, count * self.each, 1, one, totals))
 
@@ -221,23 +224,51 @@ class _Emitter:
         for total, p in zip(totals, places, strict=True):
             k.store(total, self.totals, p)
 
+    def unrolled(self, found: Sequence[Reg], at: Reg, rows: int) -> list[list[Reg]]:
+        """The sums of the sub-blocks of a block of rows, whose codes are ``found``, for rows whose
+        integers are ``at`` a place of the tiles."""
+        each, sums = self.decoder.sub // 4, list[list[Reg]]()
+        for first in range(0, ROW_BLOCK // 4, each):
+            some = [self.k.const(0, i32, self.lanes)] * rows
+            for n in range(first, first + each):
+                some = self.step(found[n], at + 4 * n, some)
+            sums.append(some)
+        return sums
+
+    def looped(self, number: Reg, at: Reg, rows: int) -> list[Reg]:
+        """The sums of a sub-block of the part. If this were unrolled, LLVM would load all its codes
+        at first, which takes longer."""
+        k, lanes = self.k, self.lanes
+
+        def one(n: Reg, *sums: Reg) -> list[Reg]:
+            place = self.unpacked.place(number) + n * (4 * lanes)
+            return self.step(words(k, self.unpacked.codes, place, lanes), at + n * 4, sums)
+
+        return k.loop(0, self.decoder.sub // 4, 1, one, [k.const(0, i32, lanes)] * rows)
+
+    def step(self, codes: Reg, at: Reg, sums: Sequence[Reg]) -> list[Reg]:
+        """The sums with four codes of each output."""
+        k = self.k
+        places = [at + r * ROW_BLOCK for r in range(len(sums))]
+        rows = [k.splat(word(k, self.tiles, p), self.lanes) for p in places]
+        return [fours(k, codes, x, total, self.decoder.bits)
+                for x, total in zip(rows, sums, strict=True)]  # fmt: skip
+
     def add(
-        self, found: Sequence[Reg], number: Reg, block: Reg, row: Reg, totals: Sequence[Reg]
+        self,
+        sums: Sequence[Sequence[Reg]],
+        number: Reg,
+        block: Reg,
+        row: Reg,
+        totals: Sequence[Reg],
     ) -> list[Reg]:
-        """The totals with a block of rows, whose codes are ``found``, and which is the part's
-        ``number``-th: that of rows from ``row`` on in a tile's ``block``."""
-        k, lanes, sub = self.k, self.lanes, self.decoder.sub
-        at, each, out = block * TILE_ROWS + row, sub // 4, list[Reg]()
-        zero, sums = k.const(0, i32, lanes), list[list[Reg]]()
-        for s in range(ROW_BLOCK // sub):
-            some = [zero] * len(totals)
-            for n in range(s * each, (s + 1) * each):
-                places = [at * ROW_BLOCK + (r * ROW_BLOCK + 4 * n) for r in range(len(totals))]
-                rows = [k.splat(word(k, self.tiles, p), lanes) for p in places]
-                some = [fours(k, found[n], x, total, self.decoder.bits)
-                        for x, total in zip(rows, some, strict=True)]  # fmt: skip
-            zeros = self.zeros(block, s, row, len(some))
-            sums.append([x + y for x, y in zip(some, zeros, strict=True)])
+        """The totals with the ``sums`` of a block of rows, which is the part's ``number``-th: that
+        of rows from ``row`` on in a tile's ``block``."""
+        k, lanes, at, out = self.k, self.lanes, block * TILE_ROWS + row, list[Reg]()
+        sums = [
+            [x + y for x, y in zip(some, self.zeros(block, s, row, len(some)), strict=True)]
+            for s, some in enumerate(sums)
+        ]
         scales, least = self.unpacked.scales(number)
         for r, total in enumerate(totals):
             own = k.splat(k.load(self.row_scales, at + r), lanes)
