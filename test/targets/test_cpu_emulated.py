@@ -62,13 +62,13 @@ def test_an_artifact_carries_its_params(target: str) -> None:
     np.testing.assert_allclose(found, interpret(g, given)[0], rtol=1e-5, atol=1e-7)
 
 
-@pytest.mark.parametrize("extra", ["dotprod", "i8mm"])
+@pytest.mark.parametrize("extra", ["dotprod", "i8mm", "dotprod+i8mm"])
 def test_products_of_bytes_use_the_instructions_for_them(extra: str) -> None:
     """Whole numbers of all kinds and ends, and packed weights of 4, 6 and 8 bits."""
     need("cpu:aarch64")
     rng = np.random.default_rng(0)
     g, outs, feeds, params = rlx.Graph("products"), list[Any](), dict[str, Any](), dict[str, Any]()
-    for m, k, n in ((1, 32, 16), (9, 96, 33)):
+    for m, k, n in ((1, 32, 16), (9, 100, 33)):  # an odd row, and an odd group
         for a in ("i8", "u8"):
             for b in ("i8", "u8"):
                 name = f"{a}{b}{m}"
@@ -84,22 +84,25 @@ def test_products_of_bytes_use_the_instructions_for_them(extra: str) -> None:
     g.set_outputs(outs)
     artifact = rlx.compile_artifact(g, f"cpu:aarch64+{extra}", params=params, precision="q8")
     found = emulated.run(artifact, "cpu:aarch64", feeds)
+    seen = _words_of(artifact)
+    assert (SDOT in seen) == ("dotprod" in extra) and (USMMLA in seen) == ("i8mm" in extra)
+    assert ({SMMLA, UMMLA} <= seen) == (extra == "dotprod+i8mm")
     rounded, _ = with_precision(g, types_of(check_precision("q8"), frozenset()))
     for a, b in zip(found, interpret(rounded, feeds, params), strict=True):
         if a.dtype.kind == "i":
             np.testing.assert_array_equal(a, b)
         else:
             np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-4 * np.abs(b).max())
-    with pytest.raises(AssertionError, match=extra):
+    with pytest.raises(AssertionError, match=extra.partition("+")[0]):
         emulated.run(artifact, "cpu:aarch64", feeds, cpu="cortex-a53")
 
 
-def test_products_of_bf16_use_the_instruction_for_them() -> None:
-    """Tiles of all sizes, a K that is no whole pairs, and an epilogue."""
+def test_products_of_bf16_use_the_instructions_for_them() -> None:
+    """Tiles of all sizes, a K that is no whole pairs or has one too many, and an epilogue."""
     need("cpu:aarch64")
     rng = np.random.default_rng(0)
     g, outs, feeds, params = rlx.Graph("pairs"), list[Any](), dict[str, Any](), dict[str, Any]()
-    for m, k, n in ((1, 32, 16), (11, 96, 33), (3, 7, 5)):
+    for m, k, n in ((1, 32, 16), (11, 98, 33), (3, 7, 5)):
         x, w = g.input(f"x{m}", [m, k], "bf16"), g.param(f"w{m}", [k, n], "bf16")
         feeds[f"x{m}"] = rng.standard_normal((m, k)).astype(x.dtype.numpy)
         params[f"w{m}"] = rng.standard_normal((k, n)).astype(x.dtype.numpy)
@@ -110,13 +113,14 @@ def test_products_of_bf16_use_the_instruction_for_them() -> None:
     for pair in zip(found, interpret(g, feeds, params), strict=True):
         a, b = (v.astype(np.float32) for v in pair)
         np.testing.assert_allclose(a, b, rtol=2**-7, atol=2**-8 * np.abs(b).max())
-    assert _BFDOT in _words_of(artifact)
+    assert {BFDOT, BFMMLA} <= _words_of(artifact)
     with pytest.raises(AssertionError, match="bf16"):
         emulated.run(artifact, "cpu:aarch64", feeds, cpu="cortex-a53")
 
 
-_BFDOT = 0x2E40FC00 | 1 << 30
-"""BFDOT of whole vectors, without the numbers of its registers."""
+SDOT, BFDOT, BFMMLA = 0x4E809400, 0x6E40FC00, 0x6E40EC00
+SMMLA, UMMLA, USMMLA = 0x4E80A400, 0x6E80A400, 0x4E80AC00
+"""Instructions of whole vectors, without the numbers of their registers."""
 
 
 def _words_of(artifact: rlx.Artifact) -> set[int]:

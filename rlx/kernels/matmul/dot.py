@@ -17,8 +17,8 @@ from rlx.codegen.reg import INDEX, Buffer, Reg, mlir_type
 from rlx.types import DType, bf16, f32, i8, i32, i64, u8, u32
 
 __all__ = [
-    "bytes_less", "dot", "dot_alike", "fours", "group_of", "joined", "paired", "parts",
-    "store_words", "takes_alike", "word", "words",
+    "bytes_less", "dot", "dot_alike", "fours", "group_of", "joined", "matrix", "matrix_name",
+    "paired", "parts", "store_words", "takes_alike", "word", "words",
 ]  # fmt: skip
 
 _LANES, _NEON = 16, 4
@@ -159,6 +159,22 @@ def _call(k: Kernel, name: str, x: Reg, y: Reg, total: Reg, element: str) -> Reg
         total.dtype,
         total.lanes,
     )
+
+
+def matrix_name(target: KernelTarget, a: DType, b: DType) -> str | None:
+    """The instruction of AArch64 that multiplies two rows of A, of two groups each, by two columns
+    of B; None without one. Of integers of two kinds it takes the unsigned ones first."""
+    if a is b is bf16 and "bf16" in target.has:
+        return "llvm.aarch64.neon.bfmmla"
+    if "i8mm" not in target.has or not {a, b} <= {i8, u8}:
+        return None
+    kind = "us" if a is not b else "s" if a is i8 else "u"
+    return f"llvm.aarch64.neon.{kind}mmla.v4i32.v16i8"
+
+
+def matrix(k: Kernel, name: str, x: Reg, y: Reg, total: Reg) -> Reg:
+    """``total``, 2 x 2 numbers, plus the products of two rows of x and two of y."""
+    return _call(k, name, x, y, total, "bf16" if total.dtype.is_float else "i8")
 
 
 def fours(k: Kernel, codes: Reg, x: Reg, total: Reg, bits: int) -> Reg:

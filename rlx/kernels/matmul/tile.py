@@ -18,7 +18,8 @@ from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.codegen.control import Body
 from rlx.codegen.reg import Buffer, Reg
-from rlx.kernels.matmul.dot import dot, dot_alike, word, words
+from rlx.kernels.matmul.dot import dot, dot_alike, matrix_name, word, words
+from rlx.kernels.matmul.tile_pairs import PairTile
 from rlx.types import DType, f32, f64, i32, i64, u8, u32, u64
 
 __all__ = [
@@ -240,7 +241,44 @@ def emit_tile(
 
     if o.flipped:
         start = [*start, *[k.const(0, o.sums, lanes)] * (len(panels) * shape.vectors)]
-    return _loop(k, steps, parts, one, start)
+    pairs = _pairs(k, shape, o, rows, panels)
+    if pairs is None:
+        return _loop(k, steps, parts, one, start)
+
+    def two(i: Reg, *acc: Reg) -> list[Reg]:
+        _request(k, o, panels, lines, i * 2, ahead, later)
+        return pairs.two(k, i * 2, acc)
+
+    whole = steps / 2
+    found = _loop(k, whole, parts, two, pairs.begin(k, start))
+    return k.loop(whole * 2, steps, 1, one, pairs.end(k, found, rows.count))
+
+
+def _request(
+    k: Kernel, o: TileOperands, panels: list[Reg], lines: range, i: Reg, ahead: Reg | None,
+    later: Later | None,
+) -> None:  # fmt: skip
+    """Request what a step asks for."""
+    at = [p + i * o.b_step for p in panels]
+    for address in _wanted(at, lines, i, ahead, later):
+        k.prefetch(o.b, address)
+
+
+def _pairs(
+    k: Kernel, shape: TileShape, o: TileOperands, rows: TileRows, panels: list[Reg]
+) -> PairTile | None:
+    """The tile by instructions of two rows and columns, if there is one for it."""
+    name = matrix_name(k.target, o.a.dtype, o.b.dtype) if o.group > 1 else None
+    if name is None or o.flipped or o.keep is not None:
+        return None
+
+    def places(i: Reg) -> list[Reg]:
+        found: list[Reg] = []
+        for n in range(rows.count):
+            found.append(rows.place(o, n, i, found[-1] if found else None))
+        return found
+
+    return PairTile(name, o.a, o.b, o.b_step, o.group, panels, shape.vectors, places)
 
 
 def _wanted(

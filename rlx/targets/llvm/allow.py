@@ -62,7 +62,12 @@ _X86 = _words(
     x86.tdpbuud.internal
     """
 )
-_AARCH64 = _words("aarch64.neon.sdot aarch64.neon.udot aarch64.neon.usdot aarch64.neon.bfdot")
+_AARCH64 = _words(
+    """
+    aarch64.neon.sdot aarch64.neon.udot aarch64.neon.usdot aarch64.neon.bfdot
+    aarch64.neon.smmla aarch64.neon.ummla aarch64.neon.usmmla aarch64.neon.bfmmla
+    """
+)
 _NVPTX = _words(
     """
     nvvm.barrier0 nvvm.barrier.cta.sync.aligned.all nvvm.barrier.cta.sync.all
