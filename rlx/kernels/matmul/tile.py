@@ -186,18 +186,10 @@ FLIP = 0x80808080
 
 
 def emit_tile(
-    k: Kernel,
-    shape: TileShape,
-    operands: TileOperands,
-    *,
-    rows: TileRows,
-    panels: list[Reg],
-    depth: Reg,
-    ahead: Reg | None,
-    later: Later | None = None,
-    start: Sequence[Reg],
+    k: Kernel, shape: TileShape, operands: TileOperands, *, rows: TileRows, panels: list[Reg],
+    depth: Reg, ahead: Reg | None, later: Later | None = None, start: Sequence[Reg],
     parts: Parts | None = None,
-) -> list[Reg]:
+) -> list[Reg]:  # fmt: skip
     """Emit a tile; returns its accumulators in the order row, panel, vector, and after them where
     rows are flipped what that has added to each row.
 
@@ -245,13 +237,25 @@ def emit_tile(
     if pairs is None:
         return _loop(k, steps, parts, one, start)
 
+    def ask(i: Reg) -> None:
+        _request(k, o, panels, lines, i, ahead, later)
+
+    return _by_twos(k, pairs, steps, parts, one, ask, start, rows.count)
+
+
+def _by_twos(
+    k: Kernel, pairs: PairTile, steps: Reg, parts: Parts | None, one: Body,
+    ask: Callable[[Reg], None], start: Sequence[Reg], rows: int,
+) -> list[Reg]:  # fmt: skip
+    """A loop over two steps at a time, and over the one that may be left."""
+
     def two(i: Reg, *acc: Reg) -> list[Reg]:
-        _request(k, o, panels, lines, i * 2, ahead, later)
+        ask(i * 2)
         return pairs.two(k, i * 2, acc)
 
     whole = steps / 2
     found = _loop(k, whole, parts, two, pairs.begin(k, start))
-    return k.loop(whole * 2, steps, 1, one, pairs.end(k, found, rows.count))
+    return k.loop(whole * 2, steps, 1, one, pairs.end(k, found, rows))
 
 
 def _request(
