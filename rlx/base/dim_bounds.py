@@ -78,14 +78,27 @@ def _related(d: SymDim, atom: Call, c: int, known: Known | None, fuel: int) -> B
     without = d - _alone(d, atom) * c
     if atom.kind == "//":
         whole, part = atom.args
-        if not isinstance(part, int) or c % part:
+        if not isinstance(part, int):
             return -math.inf
-        # part * (whole // part) is at most whole, and at least whole - part + 1.
-        nearest = whole if c < 0 else whole - (part - 1)
-        return least(without + nearest * (c // part), known, fuel)
+        best: Bound = -math.inf
+        # part * (whole // part) is at most whole, and at least whole - part + 1. A quotient by a
+        # factor of part stands for whole, as in (n // 2) - 2 * (n // 4).
+        for by in (1, *_divisors(d, part)):
+            if c % (left := part // by) == 0:
+                inner = whole // by
+                nearest = inner if c < 0 else inner - (left - 1)
+                best = max(best, least(without + nearest * (c // left), known, fuel))
+        return best
     ways = [least(without + a * c, known, fuel) for a in atom.args]
     # A minimum is at most each of its arguments; and it is one of them.
     return max(ways) if (atom.kind == "min") == (c < 0) else min(ways)
+
+
+def _divisors(d: SymDim, part: int) -> set[int]:
+    """The numbers that quotients of a dim are by, of which ``part`` is a multiple."""
+    quotients = [a for m, _ in d.terms for a in m if isinstance(a, Call) and a.kind == "//"]
+    found = {q.args[1] for q in quotients}
+    return {n for n in found if isinstance(n, int) and 1 < n < part and part % n == 0}
 
 
 def _alone(d: SymDim, atom: Atom) -> SymDim:

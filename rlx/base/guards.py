@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Deciding", "Guard", "at_hand", "at_least_zero", "bit_length", "deciding", "is_one",
-    "is_zero", "prefers", "size_of",
+    "is_zero", "prefers", "size_of", "within",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -302,6 +302,13 @@ def at_hand(d: Dim) -> int:
     """The size of a dim for now, of which no guard tells: for what is right by any size, and better
     by the right one."""
     return d if isinstance(d, int) else _decider(d).peek(d)
+
+
+def within(d: Dim) -> Interval:
+    """Between which numbers a dim is known to lie."""
+    if isinstance(d, int):
+        return d, d
+    return bounds(d) if (now := _current.get()) is None else now.within(d)
 
 
 def bit_length(d: SymDim) -> int:

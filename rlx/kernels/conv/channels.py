@@ -17,16 +17,15 @@ on no cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.lanes import transposed
 from rlx.codegen.reg import Reg
+from rlx.kernels.conv.channels_any import Span
 from rlx.kernels.conv.channels_plan import (
     ChannelsTile,
     ConvChannelsConfig,
-    Span,
     block_width,
     strip_rows,
 )
@@ -35,12 +34,7 @@ from rlx.kernels.conv.taps import over_taps
 from rlx.kernels.conv.words import held, multiply
 from rlx.types import i32, i64
 
-__all__ = ["emit"]
-
-
-def emit(name: str, config: ConvChannelsConfig, target: KernelTarget) -> KernelText:
-    """The kernel of a config; ``conv_channels_plan.launch`` gives its sizes."""
-    return _Emitter(name, config, target).emit()
+__all__ = ["ChannelsEmitter", "Rows"]
 
 
 AHEAD = 16
@@ -59,11 +53,14 @@ class _Block:
     rows: Reg
 
 
+Rows = tuple[Reg, Reg] | Reg | None
+"""Which rows of taps of a tile are in the image; None where the tile tells, or all are."""
+
 EDGES = ("before", "tap_row", "stride_y", "dilation_y", "low_y", "height", "tap_rows")
 
 
 @frozen
-class _Edges:
+class Edges:
     """Of images: the elements from the first tap of the first window to the image, and from a row
     of taps to the next; what says which of them are in the image; and how many there are."""
 
@@ -84,8 +81,9 @@ class _Edges:
         return (above + round_up) / step, k.minimum((below + round_up) / step, self.rows)
 
 
-class _Emitter:
-    """Emits one kernel: a method a loop level."""
+class ChannelsEmitter:
+    """Emits one kernel, of which ``conv_channels_plan.launch`` gives the sizes: a method a loop
+    level."""
 
     def __init__(self, name: str, config: ConvChannelsConfig, target: KernelTarget) -> None:
         self.k = k = Kernel(name, target)
@@ -98,6 +96,12 @@ class _Emitter:
         self.offsets = None if config.single or config.images else k.buffer("taps", i64)
         self.first = k.buffer("first", i32) if config.words and config.words.flipped else None
         self.epilogue = ConvEpilogue(k, config.epilogue, config.operands)
+        self.declare()
+        self.edges = Edges(*map(k.size, EDGES)) if config.images else None
+
+    def declare(self) -> None:
+        """The sizes but for those of edges."""
+        k = self.k
         names = (
             "x_image", "x_slice", "x_line", "x_main", "x_rest", "x_row", "x_group", "x_channel",
             "c_image", "c_slice", "c_line", "c_channel", "slices", "lines", "line_tiles",
@@ -111,10 +115,10 @@ class _Emitter:
             self.taps, self.outputs, self.part, self.task_tiles, self.tile_tasks, self.task_blocks,
             self.row_tasks,
         ) = map(k.size, names)  # fmt: skip
-        self.ends = [k.size(f"tile{n}_end") for n in range(len(config.tiles) - 1)]
-        self.edges = _Edges(*map(k.size, EDGES)) if config.images else None
+        self.ends = [k.size(f"tile{n}_end") for n in range(len(self.config.tiles) - 1)]
 
     def emit(self) -> KernelText:
+        """The kernel's text."""
         self.k.parallel(self.task)
         return self.k.text()
 
@@ -146,7 +150,7 @@ class _Emitter:
 
     def tile(self, block: _Block, group: Reg, c: Reg, t: Reg, place: Reg) -> None:
         """The channels from ``c`` on of tile ``t``, whose sums are the strip's of that place."""
-        k, config = self.k, self.config
+        k = self.k
         number, rest = t % self.line_tiles, t / self.line_tiles
         line, rest = rest % self.lines, rest / self.lines
         slice_, image = rest % self.slices, rest / self.slices
@@ -154,42 +158,54 @@ class _Emitter:
         rest = number - main
         x = image * self.x_image + slice_ * self.x_slice + line * self.x_line
         x = x + group * self.x_group + main * self.x_main + rest * self.x_rest
-        there = None
         if self.edges is not None:
-            x, there = x - self.edges.before, self.edges.there(k, line)
+            x = x - self.edges.before
         out = image * self.c_image + slice_ * self.c_slice + line * self.c_line
-        most, least = config.tiles[0].windows, config.tiles[-1].windows
+        most, least = self.windows()
         out = out + main * most + rest * least + block.channel * self.c_channel
         stop = k.minimum(c + self.part, self.channels)
         strip = k.select(self.part < self.channels, place * self.strip_size, 0)
 
-        def sums(n: int) -> None:
-            whole, *rest = config.vectors
+        def sums(tile: ChannelsTile, there: Rows) -> None:
+            whole, *rest = self.config.vectors
 
             def by(vectors: int) -> None:
-                self.sums(config.tiles[n], vectors, x, block, c, stop, strip, there, out)
+                self.sums(tile, vectors, x, block, c, stop, strip, there, out)
 
             if rest:
                 k.when(block.rows > rest[0] * self.lanes, lambda: by(whole), lambda: by(rest[0]))
             else:
                 by(whole)
 
+        self.one_of(number, line, sums)
+        count = k.select(number < self.main_tiles, most, least)
+        k.when(k.compare("eq", stop, self.channels), lambda: self.finish(block, strip, count, out))
+
+    def windows(self) -> tuple[Reg, Reg]:
+        """The windows of a main tile, and of the others."""
+        tiles = self.config.tiles
+        return self.k.index(tiles[0].windows), self.k.index(tiles[-1].windows)
+
+    def one_of(self, number: Reg, line: Reg, sums: Callable[[ChannelsTile, Rows], None]) -> None:
+        """The sums of the tile of a number of a line."""
+        there = None if self.edges is None else self.edges.there(self.k, line)
+
         def one_of(n: int) -> None:
+            tile = self.config.tiles[n]
             if n == len(self.ends):
-                sums(n)
+                sums(tile, there)
             else:
-                k.when(number < self.ends[n], partial(sums, n), partial(one_of, n + 1))
+                own = number < self.ends[n]
+                self.k.when(own, lambda: sums(tile, there), lambda: one_of(n + 1))
 
         one_of(0)
-        count = k.select(number < self.main_tiles, k.index(most), k.index(least))
-        k.when(k.compare("eq", stop, self.channels), lambda: self.finish(block, strip, count, out))
 
     def sums(
         self, shape: ChannelsTile, vectors: int, x: Reg, block: _Block, c: Reg, stop: Reg,
-        strip: Reg, there: tuple[Reg, Reg] | None, out: Reg,
+        strip: Reg, there: Rows, out: Reg,
     ) -> None:  # fmt: skip
         """Add the channels [c, stop) to the sums of a tile in the strip; the first ones begin
-        them. On images, ``there`` are the rows of taps of a tile of one row."""
+        them."""
         k, dt = self.k, self.config.dtype
         places = [
             strip + (p * self.width + v * self.lanes)
@@ -215,7 +231,7 @@ class _Emitter:
 
     def reduce(
         self, shape: ChannelsTile, count: int, x: Reg, w: Reg, c: Reg, stop: Reg,
-        start: list[Reg], there: tuple[Reg, Reg] | None, out: Reg,
+        start: list[Reg], there: Rows, out: Reg,
     ) -> list[Reg]:  # fmt: skip
         """The sums in registers, in the order window, vector."""
         k, width, line = self.k, self.width, LINE_BYTES // self.config.dtype.bytes
@@ -247,7 +263,7 @@ class _Emitter:
             )
             if self.edges is not None:
                 weight = w + c * self.taps * width
-                return self.over_rows(shape, at, weight, step, acc, self.edges, there)
+                return self.over_rows(shape, self.row_of(shape, at, weight, step), acc, there)
             if self.offsets is None:
                 return step(at, w + c * width, acc)
             places = at, w + c * self.taps * width
@@ -278,11 +294,12 @@ class _Emitter:
             return [first + end for first in starts]
         return [last + (self.x_row * shape.rows if shape.rows > 1 else self.x_main * 2)]
 
-    def over_rows(
-        self, shape: ChannelsTile, at: Reg, w: Reg, step: Callable[..., list[Reg]],
-        acc: Sequence[Reg], edges: _Edges, there: tuple[Reg, Reg] | None,
-    ) -> list[Reg]:  # fmt: skip
-        """Add the taps of one channel that are in the image, row by row."""
+    def row_of(
+        self, shape: ChannelsTile, at: Reg, w: Reg, step: Callable[..., list[Reg]]
+    ) -> Callable[..., list[Reg]]:
+        """What adds a row of taps of one channel, for some rows of a tile."""
+        edges = self.edges
+        assert edges is not None, "it reads images"
 
         def row(b: Reg | int, rows: Span, acc: Sequence[Reg]) -> list[Reg]:
             first, weight = at + edges.tap_row * b, w + len(shape.across) * self.width * b
@@ -292,8 +309,14 @@ class _Emitter:
                     acc = step(*places, acc, (rows, columns))
             return list(acc)
 
+        return row
+
+    def over_rows(
+        self, shape: ChannelsTile, row: Callable[..., list[Reg]], acc: Sequence[Reg], there: Rows
+    ) -> list[Reg]:
+        """Add the taps of one channel that are in the image, row by row."""
         if not shape.down:
-            assert there is not None
+            assert isinstance(there, tuple)
             return self.k.loop(*there, 1, lambda b, *acc: row(b, (0, 1), acc), acc)
         for b, rows in enumerate(shape.down):
             acc = row(b, rows, acc) if rows[0] < rows[1] else acc

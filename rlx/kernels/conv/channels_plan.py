@@ -11,14 +11,16 @@ import math
 from dataclasses import replace
 from itertools import pairwise
 
-from rlx.base.dims import maximum, minimum
+from rlx.base.dims import at_least, choose, maximum, minimum
 from rlx.base.frozen import frozen
-from rlx.base.guards import prefers
+from rlx.base.guards import at_hand, prefers, within
 from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
 from rlx.codegen.program import Program
 from rlx.codegen.strides import ceil_div
+from rlx.kernels.conv import channels_any
 from rlx.kernels.conv import plan as conv_plan
+from rlx.kernels.conv.channels_any import PART_BYTES, TASK_SUMS, TASKS, AnyTiles, Span
 from rlx.kernels.conv.plan import ConvShape, OperandKind, Planes, Triple, Words
 from rlx.types import DType
 
@@ -37,9 +39,6 @@ __all__ = [
 
 VECTORS = 2
 """Vectors of output channels of a block."""
-
-Span = tuple[int, int]
-"""Neighbouring numbers: the first one, and that behind the last."""
 
 
 @frozen
@@ -66,7 +65,8 @@ class ChannelsTile:
 class ConvChannelsConfig:
     """What the code depends on: as in ``ConvConfig``, and ``step`` and ``gap``, the elements from a
     window to the next and from a tap to the next, and the different tiles that make up a line, in
-    their order. ``vectors`` are those of whole blocks and, where that has fewer, of the last."""
+    their order; or those that may, for lines of ``any`` length. ``vectors`` are those of whole
+    blocks and, where that has fewer, of the last."""
 
     dtype: DType
     single: bool
@@ -77,11 +77,17 @@ class ConvChannelsConfig:
     epilogue: Program
     operands: tuple[OperandKind, ...] = ()
     words: Words | None = None
+    any: AnyTiles | None = None
 
     @property
     def images(self) -> bool:
         """Whether the input are images as they lie."""
-        return bool(self.tiles[0].across)
+        return self.any.ends is not None if self.any else bool(self.tiles[0].across)
+
+    @property
+    def most(self) -> int:
+        """Windows of a tile at most."""
+        return self.any.most if self.any else max(tile.windows for tile in self.tiles)
 
 
 def most_windows(target: KernelTarget) -> int:
@@ -107,7 +113,8 @@ def read_as(target: KernelTarget, shape: ConvShape) -> ConvShape:
     Of small images and one tap it is the convolution itself: then its planes hold nothing but what
     is read, and are a line of windows.
     """
-    if shape.taps == 1 and 2 * shape.out[2] <= most_windows(target):
+    few = prefers(lambda: 2 * shape.out[2] <= most_windows(target), otherwise=False)
+    if shape.taps == 1 and few:
         return shape
     z, y, x = ((n - 1) * s + 1 for n, s in zip(shape.out, shape.stride, strict=True))
     return replace(shape, out=(z, y, x), stride=(1, 1, 1))
@@ -133,11 +140,11 @@ class _Lines:
     @staticmethod
     def of(target: KernelTarget, shape: ConvShape, size: Triple) -> _Lines:
         """The lines on planes of a size that make the fullest tiles."""
-        read, most = read_as(target, shape), most_windows(target)
-        z, y, x = (s // r for s, r in zip(shape.stride, read.stride, strict=True))
+        most = most_windows(target)
+        z, y, x = _steps(target, shape)
         oz, oy, ox = shape.out
         slices, count, length, windows, whole = oz, oy, ox, 1, False
-        if shape.taps == 1 and (z, y, x) == (1, 1, 1) and size == shape.out:
+        if (z, y, x) == (1, 1, 1) and _fills(shape, size):
             slices, count, length = 1, 1, oz * oy * ox
         elif 2 * ox <= most:
             count, length, windows, whole = 1, oy, ox, True
@@ -199,17 +206,36 @@ LEAST_VECTOR_BYTES = 32
 """Vectors from which on this kernel was measured to be worth it."""
 LEAST_WINDOWS = 4
 """Windows of a step that take the time of one: its sums wait for those of the step before."""
-
 PART_SHARE = 1.2
 """Time of a block with fewer vectors, for each of these: it loads elements of the input as often as
 a whole one."""
+USUAL = 40
+"""Windows along an axis by which kernels are compared for images of any size."""
+SMALL = 1.3
+"""How much more work of this kernel at usual sizes is worth it where images may be less than a
+vector: it has less then, and reads as it lies what the other copies."""
 
 
 def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
     """Whether this kernel has less work than ``conv``: fewer empty lanes and windows that are
-    not stored, against the transposition of its sums."""
+    not stored, against the transposition of its sums. For images of any size, usual ones tell."""
     if target.vector_bytes < LEAST_VECTOR_BYTES:
         return False
+    z, y, x = (int(min(max(USUAL, low), high)) for low, high in map(within, shape.out))
+    usual = replace(
+        shape, images=at_hand(shape.images), channels=at_hand(shape.channels),
+        outputs=at_hand(shape.outputs), out=(z, y, x),
+    )  # fmt: skip
+    few = within(math.prod(shape.out))[0] < target.lanes(dt)
+    work = conv_plan.cycles(target, usual, dt) * (SMALL if few else 1)
+    return prefers(
+        lambda: _cycles(target, shape, dt) < conv_plan.cycles(target, shape, dt),
+        otherwise=_cycles(target, usual, dt) < work,
+    )
+
+
+def _cycles(target: KernelTarget, shape: ConvShape, dt: DType) -> float:
+    """About the cycles of an image and a group, as ``conv_plan.cycles``."""
     lines = _Lines.of(target, shape, conv_plan.plane_size(read_as(target, shape)))
     width, windows = block_width(target, dt), math.prod(shape.out)
     tiles = lines.slices * lines.count * lines.tiles
@@ -219,8 +245,7 @@ def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
         1 if vectors == VECTORS else PART_SHARE * vectors / VECTORS
         for vectors in block_vectors(target, shape.outputs, dt)
     ) + max(0, shape.outputs // width - 1)
-    cycles = blocks * (steps + tiles * TILE_CYCLES * width)
-    return cycles < conv_plan.cycles(target, shape, dt)
+    return blocks * (steps + tiles * TILE_CYCLES * width)
 
 
 MOST_TAPS = 7
@@ -236,6 +261,14 @@ def on_images(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
     flat = shape.size[0] == shape.out[0] == shape.kernel[0] == 1 and shape.low[0] == 0
     if not flat or shape.taps == 1 or max(shape.kernel) > MOST_TAPS or max(shape.spread) > 1:
         return False
+    return prefers(
+        lambda: _few_tiles(target, shape, dt),
+        otherwise=channels_any.on_images(shape, most_windows(target)),
+    )
+
+
+def _few_tiles(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
+    """Whether a line on images has few different tiles, and channels have room in the cache."""
     if shape.channels > FEW_CHANNELS and conv_plan.crowded(math.prod(shape.size), dt):
         return False
     tiles = _Lines.of(target, shape, shape.size).each(shape, True)
@@ -247,34 +280,57 @@ def config_of(
     operands: tuple[OperandKind, ...], *, images: bool = False, words: Words | None = None,
 ) -> ConvChannelsConfig:  # fmt: skip
     """The config for a convolution on these planes, or on ``images`` as they lie."""
-    lines = _Lines.of(target, shape, layout.size)
-    tiles = tuple(tile for tile, _ in _runs(lines.each(shape, images)))
+
+    def known() -> tuple[ChannelsTile, ...]:
+        lines = _Lines.of(target, shape, layout.size)
+        return tuple(tile for tile, _ in _runs(lines.each(shape, images)))
+
+    tiles, found = prefers(known, otherwise=()), None
+    if not tiles:
+        most, flat = most_windows(target), _steps(target, shape) == (1, 1, 1)
+        found = channels_any.tiles_of(shape, most, flat and _fills(shape, layout.size), images)
     gap = shape.dilation[2] if images else 1
+    step = _steps(target, shape)[2]
     vectors = block_vectors(target, shape.outputs, dt)
     return ConvChannelsConfig(
-        dt, shape.taps == 1, lines.steps[2], gap, tiles, vectors, epilogue, operands, words
-    )  # fmt: skip
+        dt, shape.taps == 1, step, gap, tiles, vectors, epilogue, operands, words, found
+    )
 
 
-PART_BYTES = 512 * 1024
-"""Input and weights of a part that are in use together: they stay in the L2 cache."""
-TASKS = 16
-"""Tasks that keep some threads busy, and even out their speeds."""
-TASK_SUMS = 64
-"""Tiles times blocks of a task at most: their sums wait in the L2 cache."""
+def _steps(target: KernelTarget, shape: ConvShape) -> Triple:
+    """How far apart windows are in what is read, in places of each axis."""
+    read = read_as(target, shape)
+    z, y, x = (s // r for s, r in zip(shape.stride, read.stride, strict=True))
+    return z, y, x
+
+
+def _fills(shape: ConvShape, size: Triple) -> bool:
+    """Whether every place of a plane of a size is a window, which surely have one tap."""
+    return shape.taps == 1 and prefers(lambda: size == shape.out, otherwise=False)
+
+
 GRAIN_FLOPS = 400_000
 """Work of the smallest share worth handing to another thread."""
 
 
 def _cut_tasks(tiles: int, blocks: int, groups: int, weights: int, data: int) -> tuple[int, int]:
-    """How many tasks the tiles and the blocks are cut into: for what is right at any size the tiles
-    alone are."""
+    """How many tasks the tiles and the blocks are cut into."""
+    return prefers(
+        lambda: _best_cut(tiles, blocks, groups, weights, data),
+        otherwise=_fair_cut(tiles, blocks, groups, weights, data),
+    )
 
-    def tiles_alone() -> tuple[int, int]:
-        cut = minimum(tiles, maximum(TASKS, ceil_div(tiles * blocks, TASK_SUMS)))
-        return ceil_div(tiles, ceil_div(tiles, cut)), 1
 
-    return prefers(lambda: _best_cut(tiles, blocks, groups, weights, data), otherwise=tiles_alone())
+def _fair_cut(tiles: int, blocks: int, groups: int, weights: int, data: int) -> tuple[int, int]:
+    """For any number of tiles: of tiles and blocks those are cut first whose cuts read less
+    again."""
+    wanted, by_blocks = ceil_div(TASKS, groups), at_least(weights, data)
+    few, many = minimum(blocks, wanted), minimum(tiles, wanted)
+    rows = choose(by_blocks, few, minimum(blocks, ceil_div(wanted, many)))
+    cut = choose(by_blocks, minimum(tiles, ceil_div(wanted, few)), many)
+    task_blocks = ceil_div(blocks, rows)
+    cut = maximum(cut, ceil_div(tiles * task_blocks, TASK_SUMS))
+    return ceil_div(tiles, ceil_div(tiles, cut)), ceil_div(blocks, task_blocks)
 
 
 def _best_cut(tiles: int, blocks: int, groups: int, weights: int, data: int) -> tuple[int, int]:
@@ -307,6 +363,10 @@ def launch(
     The kernel's buffers are the planes or images, the packed weights, the offsets of the taps (i64;
     on planes, unless there is one), the operands, and the result [images, groups * outputs, out].
     """
+    if config.any is not None:
+        width, strip = block_width(target, config.dtype), strip_rows(target, config)
+        given = _steps(target, shape), width, strip, target.lanes(config.dtype)
+        return channels_any.launch(config.any, shape, layout, group, *given, config.dtype.bytes)
     lines = _Lines.of(target, shape, layout.size)
     oz, oy, ox = shape.out
     _, qy, qx = layout.size
@@ -338,8 +398,7 @@ def launch(
     waits = prefers(lambda: part < shape.channels, otherwise=True)
     held = task_tiles * task_blocks if waits else 1
     strip = strip_rows(target, config) * (target.lanes(config.dtype) + width * held)
-    most = max(tile.windows for tile in config.tiles)
-    work = 2 * depth * task_blocks * width * task_tiles * most
+    work = 2 * depth * task_blocks * width * task_tiles * config.most
     return Launch(
         shape.groups * row_tasks * tile_tasks,
         maximum(1, GRAIN_FLOPS // maximum(1, work)),
@@ -351,4 +410,4 @@ def launch(
 def strip_rows(target: KernelTarget, config: ConvChannelsConfig) -> int:
     """Windows of a tile in scratch: up to whole vectors, as it is transposed."""
     lanes = target.lanes(config.dtype)
-    return max(ceil_div(tile.windows, lanes) * lanes for tile in config.tiles)
+    return ceil_div(config.most, lanes) * lanes

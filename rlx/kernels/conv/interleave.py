@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 
+from rlx.base.dims import maximum
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
@@ -38,7 +39,7 @@ def launch(
     the result."""
     image, channel, (z, y, _) = strides
     each = math.prod(window) * math.prod(size)
-    grain = max(1, GRAIN_BYTES // max(1, each * config.dtype.bytes))
+    grain = maximum(1, GRAIN_BYTES // maximum(1, each * config.dtype.bytes))
     return Launch(images * channels, grain, (channels, *window[:2], *size, image, channel, z, y))
 
 

@@ -19,14 +19,13 @@ from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.reg import Reg
 from rlx.kernels.conv import (
-    channels as conv_channels,
-)
-from rlx.kernels.conv import (
     depthwise as conv_depthwise,
 )
 from rlx.kernels.conv import (
     depthwise_channels as conv_depthwise_across,
 )
+from rlx.kernels.conv.channels import ChannelsEmitter
+from rlx.kernels.conv.channels_any_kernel import AnyChannelsEmitter
 from rlx.kernels.conv.channels_plan import ConvChannelsConfig
 from rlx.kernels.conv.depthwise_channels import ConvDepthwiseAcrossConfig
 from rlx.kernels.conv.depthwise_plan import ConvDepthwiseConfig
@@ -71,7 +70,8 @@ AnyConvConfig = ConvConfig | ConvChannelsConfig | ConvDepthwiseConfig | ConvDept
 def emit(name: str, config: AnyConvConfig, target: KernelTarget) -> KernelText:
     """The kernel of a config; the ``launch`` of its plan gives its sizes."""
     if isinstance(config, ConvChannelsConfig):
-        return conv_channels.emit(name, config, target)
+        made = ChannelsEmitter if config.any is None else AnyChannelsEmitter
+        return made(name, config, target).emit()
     if isinstance(config, ConvDepthwiseConfig):
         return conv_depthwise.emit(name, config, target)
     if isinstance(config, ConvDepthwiseAcrossConfig):

@@ -157,7 +157,7 @@ def side_by_side(node: ConvTranspose) -> bool:
     flat = (0,) * len(node.stride)
     meet = node.stride == node.windows.taps and max(node.stride) > 1
     whole = node.low == flat == node.high and max(node.dilation) == 1
-    return meet and whole and node.x.type.is_static
+    return meet and whole
 
 
 def lower_side_by_side(
