@@ -35,7 +35,10 @@ LONGEST = (
     "test/test_random_graphs.py", "test/targets/test_triton.py", "test/bench/test_device.py",
     "test/frontends/test_onnx_nodes.py", "test/targets/test_cpu_emulated.py",
     "test/targets/test_wasm.py", "test/training/test_examples.py", "test/tools/test_language.py",
-    "test/runtime/test_claims.py", "test/distributed/test_launch.py",
+    "test/runtime/test_claims.py", "test/distributed/test_launch.py", "test/llm/test_states.py",
+    "test/test_fuzz.py", "test/ops/test_derivative_batches.py", "test/kernels/test_attention.py",
+    "test/kernels/test_common.py", "test/kernels/test_block_product_rows.py",
+    "test/test_layout.py", "test/targets/test_cuda.py", "test/tools/test_size_tools.py",
 )  # fmt: skip
 """Files of tests of which a process takes a quarter of a minute or more."""
 
