@@ -79,5 +79,5 @@ def prune() -> None:
     for _, size, file in sorted(found):
         if left <= 0:
             break
-        file.unlink()
+        file.unlink(missing_ok=True)
         left -= size
