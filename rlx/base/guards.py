@@ -9,7 +9,8 @@ condition: whatever was decided there is right for all sizes that meet the guard
 
 Where either answer gives the same results, and one of them is faster, ``prefers`` asks: for a
 ``general`` schedule, which is to serve as many sizes as it can, it takes the answer that is right
-for all.
+for all. A call waits for a ``hasty`` one: it does without kernels whose code takes long to make
+(``hurries``), and notes in ``left_out`` that another would have them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from rlx.base.dims import Dim, SymDim, Terms
 
 __all__ = [
-    "Deciding", "Guard", "at_hand", "at_least_zero", "bit_length", "deciding", "is_one",
+    "Deciding", "Guard", "at_hand", "at_least_zero", "bit_length", "deciding", "hurries", "is_one",
     "is_zero", "prefers", "size_of", "within",
 ]  # fmt: skip
 
@@ -70,8 +71,11 @@ class Guard:
 class Deciding:
     """The sizes for which is decided, and what the decisions say of sizes (see the module)."""
 
-    def __init__(self, sizes: Mapping[str, int], general: bool = False) -> None:
-        self.sizes, self.general = dict(sizes), general
+    def __init__(
+        self, sizes: Mapping[str, int], general: bool = False, hasty: bool = False
+    ) -> None:
+        self.sizes, self.general, self.hasty = dict(sizes), general, hasty
+        self.left_out = False
         self._told_alone = False
         # By the terms of dims: to compare dims here would be a decision.
         self._within: dict[Terms, Interval] = {}
@@ -265,6 +269,16 @@ def prefers(question: Callable[[], T], otherwise: T) -> T:
     not tell."""
     now = _current.get()
     return question() if now is None or not now.general else now.told(question, otherwise)
+
+
+def hurries() -> bool:
+    """Whether a general schedule is to do without a kernel whose code takes long to make; it then
+    counts as one that left it out."""
+    now = _current.get()
+    if now is None or not now.hasty:
+        return False
+    now.left_out = True
+    return True
 
 
 def is_one(d: Dim) -> bool:

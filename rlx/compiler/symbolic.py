@@ -39,6 +39,7 @@ class SymbolicSchedule:
 
     schedule: Schedule
     guards: tuple[Guard, ...]
+    hasty: bool = False
 
     def serves(self, sizes: Mapping[str, int]) -> bool:
         """Whether sizes meet all guards."""
@@ -52,11 +53,11 @@ def compile_symbolic(
     options: Options,
     shelf: Shelf | None = None,
     general: bool = False,
+    hasty: bool = False,
 ) -> tuple[Artifact, CompileReport]:
     """Compile a graph with symbolic dims for ``sizes``, and for all others that meet its guards, as
-    many as it can if ``general``.
-    The facts of its launches are those for ``sizes``. As ``compile_structure``, with numbers for
-    the user's lines.
+    many as it can if ``general``, and soon if ``hasty``. The facts of its launches are those for
+    ``sizes``. As ``compile_structure``, with numbers for the user's lines.
 
     Raises UnsupportedError for params with symbolic dims, and as ``lower_symbolic`` does.
     """
@@ -68,7 +69,8 @@ def compile_symbolic(
     compilation = Compilation(target, options)
     report = CompileReport(compilation, general=general)
     with compiles, span("compile", graph=graph.name):
-        found = lower_symbolic(graph, sizes, compilation, general)
+        found = lower_symbolic(graph, sizes, compilation, general, hasty)
+        report.hasty = found.hasty
         if target.programs:
             artifact = compile_device(found.schedule, target, report, sizes, found.guards)
         else:
@@ -103,14 +105,15 @@ def _shaped(signatures: Sequence[Signature], values: Sequence[Value]) -> list[Si
 
 
 def lower_symbolic(
-    graph: Graph, sizes: Mapping[str, int], compilation: Compilation, general: bool = False
-) -> SymbolicSchedule:
+    graph: Graph, sizes: Mapping[str, int], compilation: Compilation, general: bool = False,
+    hasty: bool = False,
+) -> SymbolicSchedule:  # fmt: skip
     """Lower a graph with symbolic dims for ``sizes`` and all others that are decided alike.
 
     A dim of size 0 is bound for good, and one of size 1 too: what has one element is broadcast, and
     its axis is dropped. A ``general`` schedule is for sizes of 1 as for others, and decides nothing
-    that only makes it faster (``rlx.base.guards.prefers``); its results have the same bits.
-
+    that only makes it faster (``rlx.base.guards.prefers``); its results have the same bits. A
+    ``hasty`` one does without kernels whose code takes long to make.
     """
     symbols = symbols_of(v.type for v in (*graph.inputs, *graph.params))
     least = 1 if general else 2
@@ -126,9 +129,9 @@ def lower_symbolic(
     }
     known |= few
     graph = rebuild(graph, lambda t: t.bind(known), known)
-    with Deciding(sizes, general) as then:
+    with Deciding(sizes, general, hasty) as then:
         schedule = lowered(graph, compilation)
-    return SymbolicSchedule(schedule, (*first.guards, *then.guards))
+    return SymbolicSchedule(schedule, (*first.guards, *then.guards), then.left_out)
 
 
 def _ask(dim: SymDim, size: int | None, least: int) -> None:

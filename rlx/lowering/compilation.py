@@ -196,7 +196,8 @@ class CompileReport(Printed):
 
     ``cache`` says whether the compile cache had the artifact, or why not. On a hit the fusions and
     the dispatch are those that were recorded as the artifact was made, and the times are the hit's.
-    ``general`` is a variant of a graph with symbolic dims that serves as many sizes as it can.
+    ``general`` is a variant of a graph with symbolic dims that serves as many sizes as it can, and
+    ``hasty`` one of these that did without kernels whose code takes long to make.
     """
 
     compilation: Record
@@ -204,6 +205,7 @@ class CompileReport(Printed):
     kernels_reused: int = 0
     cache: str = "off"
     general: bool = False
+    hasty: bool = False
 
     def __str__(self) -> str:
         c = self.compilation

@@ -3,7 +3,8 @@
 A call's sizes run on the first variant whose guards they meet: the native runtime evaluates its
 steps for them, which takes no compiler. The first call compiles one for its sizes. A general one,
 which serves as many sizes as it can, follows in the background, as does what serves sizes better
-that the general one serves, and takes over; the results have the same bits.
+that the general one serves, and takes over; the results have the same bits. The general one is
+made in haste, as a call may wait for it: where that left out kernels, another one takes over.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from weakref import ref
 
 from rlx import knobs
 from rlx.base.clock import Tick
+from rlx.base.frozen import frozen
 from rlx.base.gc_pause import importing
 from rlx.base.giving_way import GaveWayError, giving_way
 from rlx.base.process import lock_of
@@ -44,12 +46,30 @@ if TYPE_CHECKING:
     from rlx.lowering.compilation import CompileReport, Options
     from rlx.targets.base import Target
 
-__all__ = ["Variants"]
+__all__ = ["EVERY", "OWN", "Kind", "Variants"]
+
+
+@frozen
+class Kind:
+    """A kind of variant: ``general``, and of these ``hasty``, one that a call may wait for."""
+
+    general: bool = False
+    hasty: bool = False
+
+    def is_of(self, variant: SizedVariant) -> bool:
+        """Whether a variant will do where this kind is asked for."""
+        return self.general == variant.general and (self.hasty or not variant.hasty)
+
+
+OWN, SOON, EVERY = Kind(), Kind(general=True, hasty=True), Kind(general=True)
+"""For sizes like those at hand; for all, soon; for all, as fast as may be."""
 
 MOST = 16
 """Variants from which on none is made for speed alone: general ones serve what is left."""
 LIMIT = 64 << 20
 """Bytes of the variants of a graph that are kept; those that served sizes longest ago go."""
+MOST_SAID = 8
+"""Conditions of a variant that a line of the log has."""
 
 
 class Variants(SizedVariants):
@@ -116,7 +136,7 @@ class Variants(SizedVariants):
             show_levels(self._graph.bind(sizes), self._make_target(), self._options)
         start = Tick.now()
         try:
-            made = self._source.compile(sizes, self._serves_more)
+            made = self._source.compile(sizes, self._serves_more, self._serves_more)
         except RlxError as e:
             self._refused = True
             self._report(sizes, f"it is compiled for these sizes alone: {e.message}")
@@ -134,18 +154,19 @@ class Variants(SizedVariants):
         ``alone``, a better one; the one for calls. Raises as the compiles do."""
         self._check(sizes)
         with self._called():
-            for general in (False, True):
-                if (general or alone or self._gains) and self._there(sizes, general) is None:
-                    self._compiled(sizes, general, "prepared")
+            for kind in (OWN, EVERY):
+                wanted = kind.general or alone or self._gains
+                if wanted and self._there(sizes, kind) is None:
+                    self._compiled(sizes, kind, "prepared")
         return _clean(super().provide(sizes))
 
-    def _there(self, sizes: Mapping[str, int], general: bool | None) -> SizedVariant | None:
-        """A variant that serves sizes, of those that there are and those of the cache: a
-        ``general`` one, none that is, or any."""
+    def _there(self, sizes: Mapping[str, int], kind: Kind | None) -> SizedVariant | None:
+        """A variant that serves sizes, of those that there are and those of the cache: one of a
+        kind, or any."""
         key = key_of(sizes)
 
         def fits(variant: SizedVariant) -> bool:
-            return general in (None, variant.general) and variant.serves(key)
+            return (kind is None or kind.is_of(variant)) and variant.serves(key)
 
         with bound_for(self._what, sizes):
             for variant in self.found:
@@ -156,10 +177,10 @@ class Variants(SizedVariants):
                     return variant
         return None
 
-    def _compiled(self, sizes: Mapping[str, int], general: bool, why: str) -> SizedVariant:
+    def _compiled(self, sizes: Mapping[str, int], kind: Kind, why: str) -> SizedVariant:
         self._graph.bind(sizes)  # which says where sizes do not fit
         start = Tick.now()
-        return self._made(self._source.compile(sizes, general), sizes, start, why)
+        return self._made(self._source.compile(sizes, kind.general, kind.hasty), sizes, start, why)
 
     def _made(
         self,
@@ -172,7 +193,7 @@ class Variants(SizedVariants):
         variant = self._added(*made)
         kind = "a general one" if variant.general else "one"
         seconds = Tick.now().seconds_since(start)
-        self._report(sizes, f"{why}; {kind} for {variant.conditions}; {seconds:.2f} s")
+        self._report(sizes, f"{why}; {kind} for {_few(variant.conditions)}; {seconds:.2f} s")
         return variant
 
     def _added(self, artifact: Artifact, report: CompileReport) -> SizedVariant:
@@ -183,8 +204,8 @@ class Variants(SizedVariants):
         kept = self._kept(variant)
         # A new list: threads that call are looking at the old one. General variants come last.
         gone = len(kept) <= len(self.found)
-        self.found = sorted(kept, key=lambda v: v.general)
-        self.changes += gone or (self.found[-1].general and not variant.general)
+        self.found = sorted(kept, key=_rank)
+        self.changes += gone or _rank(variant) < _rank(self.found[-1])
         return variant
 
     def _kept(self, added: SizedVariant) -> list[SizedVariant]:
@@ -204,16 +225,20 @@ class Variants(SizedVariants):
             self._meets or self._asked == process
         ):  # a child of a fork has nothing of what its parent asked for
             return
-        general = not variant.general
-        wanted = not any(v.general for v in self.found) if general else self._gains
-        if not wanted or self._enough:
+        if variant.hasty:
+            kind = EVERY
+        elif not variant.general:
+            kind = None if any(v.general for v in self.found) else SOON
+        else:
+            kind = OWN if self._gains else None
+        if kind is None or self._enough:
             return
         mine = ref(self)
 
         def work() -> None:
             variants = mine()
             if variants is not None:  # else nobody uses the graph any more
-                variants._improve(sizes, general)
+                variants._improve(sizes, kind)
 
         self._asked = process
         if not later(work):
@@ -225,19 +250,19 @@ class Variants(SizedVariants):
         are not, nor are many."""
         return len(self.found) < MOST and not any(v.pinned for v in self.found)
 
-    def _improve(self, key: tuple[int, ...], general: bool) -> None:
-        """Make the general variant that is to serve what others do not, or the one that takes over
-        from it at sizes."""
+    def _improve(self, key: tuple[int, ...], kind: Kind) -> None:
+        """Make the general variant that is to serve what others do not, or one that takes over from
+        it at sizes."""
         sizes = dict(zip((s.name for s in self.symbols), key, strict=True))
 
         # Calls wait for a general variant, but not for another one.
         def waited_for() -> bool:
-            return not general and os.getpid() in self._calls
+            return kind != SOON and os.getpid() in self._calls
 
         try:
             with self._lock, giving_way(waited_for):
-                if self._there(sizes, general) is None:
-                    self._compiled(sizes, general, why="in the background")
+                if self._there(sizes, kind) is None:
+                    self._compiled(sizes, kind, why="in the background")
         except GaveWayError:
             raise  # it is put off
         except RlxError as e:
@@ -252,6 +277,19 @@ class Variants(SizedVariants):
         if "compile" in knobs.log.get():
             at = f"{self._graph.name!r} at {listed(sizes)}"
             print(f"rlx: compile: {at}: {message}", file=sys.stderr)
+
+
+def _few(conditions: str) -> str:
+    """Conditions in a line that one reads: of many the first."""
+    each = conditions.split(", ")
+    return (
+        conditions if len(each) <= MOST_SAID else f"{each[0]} and {len(each) - 1} more conditions"
+    )
+
+
+def _rank(variant: SizedVariant) -> tuple[bool, bool]:
+    """The order in which variants are asked."""
+    return variant.general, variant.hasty
 
 
 def _clean(variant: SizedVariant | None) -> SizedVariant | None:

@@ -62,8 +62,9 @@ if they fit, and what is donated."""
 class SizedVariant:
     """A variant: an artifact for some sizes, with what binds it to others, and its report. It is
     loaded when it first serves a call. ``general`` is one that serves as many sizes as it can,
-    ``pinned`` one that is for one size of a dim. It takes ``bytes``, and those of
-    ``objects``, which other variants may have too.
+    ``hasty`` one of these that was made soon and not as fast as it could be, ``pinned`` one that is
+    for one size of a dim. It takes ``bytes``, and those of ``objects``, which other variants may
+    have too.
 
     ArtifactError for one whose words are malformed.
     """
@@ -80,6 +81,7 @@ class SizedVariant:
         self.conditions = conditions_of(variant.sizes)
         parts: dict[str, Any] = {**variant.sizes.parts}
         self.general = report is not None and report.general
+        self.hasty = report is not None and report.hasty
         with well_formed():
             self._sizes = _native.SizeProgram(sizes=len(artifact.symbols), **parts)
         self.pinned = variant.sizes.pins

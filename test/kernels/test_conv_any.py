@@ -14,7 +14,9 @@ from rlx.base.dims import SymDim
 from rlx.kernels.conv.channels_any import AnyTiles, Ends
 from rlx.kernels.conv.channels_plan import ConvChannelsConfig
 from rlx.lowering.select import builder
-from rlx.runtime.sized import Variants
+from rlx.runtime import sized
+from rlx.runtime.background import waited
+from rlx.runtime.sized import EVERY, Variants
 from rlx.targets.cpu.target import kernel_target
 from support.jit import host
 
@@ -39,7 +41,7 @@ def _general(g: rlx.Graph, sizes: dict[str, int]) -> rlx.CompiledGraph:
     f = rlx.Session("cpu", threads=2).compile(g)
     variants: Any = f._variants
     assert isinstance(variants, Variants)
-    variants._compiled(sizes, True, "asked")
+    variants._compiled(sizes, EVERY, "asked")
     variants._enough = True
     return f
 
@@ -63,6 +65,41 @@ def test_every_size_is_served(taps: int, stride: int, low: int) -> None:
         found = f.run({"x": x})[0]
         np.testing.assert_array_equal(found, _convolved(x, w, stride, low), f"{height} {width}")
     assert all(v.general for v in f._variants.found)  # pyright: ignore
+
+
+@BY_CHANNELS
+def test_no_call_waits_for_kernels_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A general variant without them is there first, and the one with them takes over, also from
+    the cache; a program that is prepared has it alone."""
+    g = _layer(3, 1, 1, channels=64)
+    f = rlx.Session("cpu").compile(g)
+
+    def kinds(f: Any) -> list[tuple[bool, bool]]:
+        return [(v.general, v.hasty) for v in f._variants.found]
+
+    def x(height: int, width: int) -> dict[str, Array]:
+        draw = np.random.default_rng(width)
+        return {"x": draw.standard_normal((2, 64, height, width)).astype(np.float32)}
+
+    with monkeypatch.context() as m:
+        m.setattr(sized, "later", lambda _: False)
+        f.run(x(4, 19))
+        first = f.run(x(3, 11))[0]
+    assert kinds(f) == [(False, False), (True, True)]
+    f.run(x(2, 12))
+    waited()
+    assert kinds(f) == [(False, False), (True, False), (True, True)]
+    assert f.run(x(3, 11))[0].tobytes() == first.tobytes()
+    again = rlx.Session("cpu").compile(g)
+    for sizes in ((4, 19), (3, 11), (2, 12)):
+        again.run(x(*sizes))
+        waited()
+    assert kinds(again) == kinds(f)
+    prepared = rlx.Session("cpu").compile(g)
+    prepared.prepare(dims={"batch": 2, "height": (3, 4), "width": (11, 20)})
+    assert (True, False) in kinds(prepared)
+    taken: Any = prepared._executable({"batch": 2, "height": 3, "width": 12})
+    assert not taken.report.hasty
 
 
 @BY_CHANNELS

@@ -95,14 +95,14 @@ def test_a_compile_in_the_background_gives_way(
     begun, go, compiled = threading.Event(), threading.Event(), VariantSource.compile
     tries: list[bool] = []
 
-    def slow(self: Any, sizes: Any, general: bool = False) -> Any:
+    def slow(self: Any, sizes: Any, general: bool = False, hasty: bool = False) -> Any:
         if threading.current_thread().name == "rlx-variants":
             tries.append(general)
             with compiles:
                 begun.set()
                 assert go.wait(60)
-                return compiled(self, sizes, general)
-        return compiled(self, sizes, general)
+                return compiled(self, sizes, general, hasty)
+        return compiled(self, sizes, general, hasty)
 
     monkeypatch.setattr(VariantSource, "compile", slow)
     f, g = (rlx.Session("cpu").compile(_layers()) for _ in range(2))
@@ -176,9 +176,9 @@ def test_where_no_better_variant_can_be_made(
     waited()
     compiled = VariantSource.compile
 
-    def refused(self: Any, sizes: Any, general: bool = False) -> Any:
+    def refused(self: Any, sizes: Any, general: bool = False, hasty: bool = False) -> Any:
         if general:
-            return compiled(self, sizes, general)
+            return compiled(self, sizes, general, hasty)
         raise UnsupportedError("not today")
 
     monkeypatch.setattr(VariantSource, "compile", refused)
@@ -271,10 +271,10 @@ def test_a_call_does_not_wait_for_the_compile_of_another_one(
     f.run(_x(3, 9))
     begun, go, compiled = threading.Event(), threading.Event(), VariantSource.compile
 
-    def slow(self: Any, sizes: Any, general: bool = False) -> Any:
+    def slow(self: Any, sizes: Any, general: bool = False, hasty: bool = False) -> Any:
         begun.set()
         assert go.wait(60)
-        return compiled(self, sizes, general)
+        return compiled(self, sizes, general, hasty)
 
     monkeypatch.setattr(VariantSource, "compile", slow)
     found: list[Any] = []
@@ -292,8 +292,8 @@ def test_a_general_variant_may_miss_fusions(monkeypatch: pytest.MonkeyPatch) -> 
     refused: list[bool] = []
     compiled = VariantSource.compile
 
-    def missing(self: Any, sizes: Any, general: bool = False) -> Any:
-        artifact, report = compiled(self, sizes, general)
+    def missing(self: Any, sizes: Any, general: bool = False, hasty: bool = False) -> Any:
+        artifact, report = compiled(self, sizes, general, hasty)
         if general in refused:
             missed = MissedFusion("rowwise", "softmax", ("", 0), "it is long")
             report.compilation.fusion.missed.append(missed)

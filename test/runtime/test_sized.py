@@ -12,6 +12,7 @@ from rlx import knobs
 from rlx.errors import RlxError, ShapeError
 from rlx.runtime import bindings
 from rlx.runtime.background import waited
+from rlx.runtime.sized import OWN
 
 Array = np.ndarray[Any, Any]
 
@@ -217,7 +218,7 @@ def test_sizes_too_large_for_a_variant_that_is_there() -> None:
                 call()
         assert f.run({"x": _numbers(3)})[0].shape == (3, 3, 3, 3)
     with pytest.raises(ShapeError, match=r"2\*\*60"):
-        f._variants._improve((1 << 20,), False) or f._variants.provide({"n": 1 << 20})  # type: ignore
+        f._variants._improve((1 << 20,), OWN) or f._variants.provide({"n": 1 << 20})  # type: ignore
 
 
 def test_a_size_beyond_2_to_the_60() -> None:

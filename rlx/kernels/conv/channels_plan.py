@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from rlx.base.dims import at_least, choose, maximum, minimum
 from rlx.base.frozen import frozen
-from rlx.base.guards import at_hand, prefers, within
+from rlx.base.guards import at_hand, hurries, prefers, within
 from rlx.codegen.builder import KernelTarget
 from rlx.codegen.family import Launch
 from rlx.codegen.program import Program
@@ -228,9 +228,11 @@ def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
     )  # fmt: skip
     few = within(math.prod(shape.out))[0] < target.lanes(dt)
     work = conv_plan.cycles(target, usual, dt) * (SMALL if few else 1)
+    # A kernel for any size holds the code of many tiles.
+    any_size = _cycles(target, usual, dt) < work and not hurries()
     return prefers(
         lambda: _cycles(target, shape, dt) < conv_plan.cycles(target, shape, dt),
-        otherwise=_cycles(target, usual, dt) < work,
+        otherwise=any_size,
     )
 
 

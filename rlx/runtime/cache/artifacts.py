@@ -147,10 +147,12 @@ def compiled(
     cache: str,
     sizes: Mapping[str, int] | None = None,
     general: bool = False,
+    hasty: bool = False,
 ) -> tuple[Artifact, CompileReport]:
     """A graph compiled now, with numbers for the user's lines, and kept under a key. ``cache`` is
     what the report says of the cache. With ``sizes``, those at hand of a graph with symbolic dims,
-    the artifact is a variant (``rlx.runtime.cache.variants``), a ``general`` one if that is wanted.
+    the artifact is a variant (``rlx.runtime.cache.variants``), ``general`` and ``hasty`` as of
+    ``compile_symbolic``.
     """
     from rlx.base.preload import preload
 
@@ -172,7 +174,8 @@ def compiled(
         else:
             from rlx.compiler.symbolic import compile_symbolic
 
-            artifact, report = compile_symbolic(graph, sizes, target, options, shelf, general)
+            given = graph, sizes, target, options, shelf
+            artifact, report = compile_symbolic(*given, general, hasty)
     if any(v.functions for v in artifact.variants):
         keep, cache = None, "not used: it has kernels in Python"
     report.cache = cache
@@ -202,12 +205,13 @@ def read_kept(store: Store, key: Key, options: Options) -> tuple[Artifact, Compi
         return None
     try:
         artifact = Artifact.from_bytes(entry.payload)
-        record, general, seconds = _noted(entry.note, options)
+        record, (general, hasty), seconds = _noted(entry.note, options)
     except (ArtifactError, Damaged) as e:
         store.reject(key, str(e))
         return None
     _remember(store, key, entry)
-    report = CompileReport(record, 0, len(artifact.variants[0].objects), general=general)
+    made = len(artifact.variants[0].objects)
+    report = CompileReport(record, 0, made, general=general, hasty=hasty)
     report.cache = f"hit ({where}; compiling took {seconds * 1e3:.0f} ms)"
     return artifact, report
 
@@ -229,6 +233,7 @@ def _note(report: CompileReport, seconds: float) -> dict[str, Any]:
     return {
         "seconds": seconds,
         "general": report.general,
+        "hasty": report.hasty,
         "fused": record.fusion.fused,
         "missed": record.fusion.missed,
         "ops": [record.fusion.before, record.fusion.after],
@@ -236,9 +241,9 @@ def _note(report: CompileReport, seconds: float) -> dict[str, Any]:
     }
 
 
-def _noted(note: Any, options: Options) -> tuple[Record, bool, float]:
-    """What ``_note`` noted: a record, whether it is of a general variant, and the seconds; Damaged
-    if it is no note."""
+def _noted(note: Any, options: Options) -> tuple[Record, tuple[bool, bool], float]:
+    """What ``_note`` noted: a record, whether it is of a general variant, and of a hasty one, and
+    the seconds; Damaged if it is no note."""
     try:
         missed = [
             MissedFusion(pattern, op, (str(file), int(line)), reason, hint, MissReason(kind))
@@ -248,6 +253,7 @@ def _noted(note: Any, options: Options) -> tuple[Record, bool, float]:
         before, after = map(Counter, note["ops"])
         fusion = FusionReport(Counter(note["fused"]), missed, before=before, after=after)
         record = Record(options, fusion, dispatch)
-        return record, bool(note["general"]), float(note["seconds"])
+        kind = bool(note["general"]), bool(note["hasty"])
+        return record, kind, float(note["seconds"])
     except (KeyError, TypeError, ValueError) as e:
         raise Damaged(f"its note is malformed: {e}") from None

@@ -61,10 +61,10 @@ class VariantSource:
         return found
 
     def compile(
-        self, sizes: Mapping[str, int], general: bool = False
+        self, sizes: Mapping[str, int], general: bool = False, hasty: bool = False
     ) -> tuple[Artifact, CompileReport]:
-        """One variant more, which serves ``sizes``, and as many others as it can if ``general``;
-        raises as ``compile_symbolic`` does."""
+        """One variant more, which serves ``sizes``; ``general`` and ``hasty`` as of
+        ``compile_symbolic``, and raises as that does."""
         keyed, keep = self._keyed(), None
         if isinstance(keyed, str):
             missed = keyed
@@ -75,7 +75,7 @@ class VariantSource:
             store.miss(key)
         given = self._graph, self._options, self._make_target, keep, missed
         with paused():
-            made = compiled(*given, sizes, general)
+            made = compiled(*given, sizes, general, hasty)
         self._given += 1
         return made
 
