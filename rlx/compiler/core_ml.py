@@ -10,7 +10,7 @@ from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.compiler.driver import compile_program
-from rlx.errors import DeviceError, ShapeError, UnsupportedError
+from rlx.errors import DeviceError, RlxError, ShapeError, UnsupportedError
 from rlx.ir.arrays import fixed
 from rlx.ir.builders import located
 from rlx.ir.given import param_arrays
@@ -19,7 +19,7 @@ from rlx.targets import parse_target
 from rlx.targets.ane import target_with
 from rlx.targets.ane.compress import check_weights, counted
 from rlx.targets.ane.features import AneFeatures
-from rlx.targets.ane.package import unpacked
+from rlx.targets.ane.package import MODEL, unpacked
 from rlx.targets.ane.residency import report
 
 __all__ = ["Package", "export_ane"]
@@ -47,8 +47,8 @@ def export_ane(
     target: str = "ane",
     weights: str = "",
 ) -> Package:
-    """Write a graph as a .mlpackage with its weights in it, as Xcode and Core ML take it; one that
-    is there is replaced.
+    """Write a graph as a .mlpackage with its weights in it, as Xcode and Core ML take it; a package
+    that is there is replaced.
 
     ``params`` are values by name, beside those that the graph has. ``weights`` of 2048 elements or
     more are stored as "int8" (a scale for each output), "int4" (one for 32 elements; iOS18), or
@@ -56,7 +56,8 @@ def export_ane(
     ``target`` is a system, "ane:iOS16" to "ane:iOS18".
 
     DeviceError for another target, ShapeError for a dim without a size, UnsupportedError for a
-    param without a value and what Core ML cannot compute, ToolchainError without coremltools.
+    param without a value and what Core ML cannot compute, ToolchainError without coremltools,
+    RlxError for a path where something else is, or that cannot be written.
     """
     name, features = parse_target(target)
     if name != "ane":
@@ -78,9 +79,21 @@ def export_ane(
             f"ane: the params {', '.join(missing)} have no values, which lie in the package; give"
             " params"
         )
+    at = Path(path)
+    _check_place(at)
     program, _ = compile_program(graph, target_with(features, values, weights))
     code = program.kernels[0].code
-    at = Path(path)
-    shutil.rmtree(at, ignore_errors=True)
-    unpacked(code, at)
-    return Package(at, len(code), *counted(code), report(code))
+    try:
+        if at.exists():
+            shutil.rmtree(at)
+        unpacked(code, at)
+    except OSError as e:
+        raise RlxError(f"cannot write {at}: {e.strerror or e}") from None
+    size = sum(f.stat().st_size for f in at.rglob("*") if f.is_file())
+    return Package(at, size, *counted(code), report(code))
+
+
+def _check_place(path: Path) -> None:
+    """RlxError if something is there that is no package: it would be lost."""
+    if os.path.lexists(path) and (path.is_symlink() or not (path / MODEL).is_dir()):
+        raise RlxError(f"{path} is there already, and is no package of Core ML; give another name")

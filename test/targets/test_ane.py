@@ -5,17 +5,27 @@ from __future__ import annotations
 
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import DeviceError, FaultError, ShapeError, ToolchainError, UnsupportedError
+from rlx.compiler import core_ml
+from rlx.errors import (
+    DeviceError,
+    FaultError,
+    RlxError,
+    ShapeError,
+    ToolchainError,
+    UnsupportedError,
+)
 from rlx.runtime.devices.whole_executable import WholeBackend
 from rlx.targets.ane import launch
 from rlx.targets.ane.emit import EXTRA, input_names, output_names
 from rlx.targets.ane.features import best, preset
 from rlx.targets.ane.launch import AneDriver
+from rlx.targets.ane.package import packed
 from rlx.tools.opt import main
 from support.tolerances import assert_close
 
@@ -176,6 +186,7 @@ def test_weights_of_8_bits_have_a_scale_for_each_output(tmp_path: Path) -> None:
     )
     assert (plain.few, plain.whole, made.few, made.whole) == (0, 1, 1, 0)
     assert plain.bytes - made.bytes > 64 * 96 * 2.5
+    assert made.bytes == sum(f.stat().st_size for f in made.path.rglob("*") if f.is_file())
     ((kind, decoded),) = weights_of(made.path)
     assert kind == "constexpr_affine_dequantize"
     step = np.abs(params["w"]).max(0) / 127
@@ -231,16 +242,24 @@ def test_the_command_writes_packages(tmp_path: Path, capsys: pytest.CaptureFixtu
     words = ["compile", str(tmp_path / "m.mlir"), "-o", str(tmp_path / "m.mlpackage")]
     assert rlx_command([*words, "--weights", "palette4"]) == 0
     assert "1 weights in few bits, 0 as they are" in capsys.readouterr().err
-    for more, said in (
-        ([], "is there already"),
-        (["--force", "--precision", "f16"], "takes no further precision"),
-        (["--force", "--target", "ane", "--target", "ane:iOS16"], "takes no further target"),
+
+
+def test_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from rlx.tools.cli import main as rlx_command
+
+    graph, _ = _dense(held=True)
+    rlx.save(graph, tmp_path / "m.mlir")
+    package, artifact = tmp_path / "m.mlpackage", tmp_path / "m.rlx"
+    package.mkdir()
+    for output, more, said in (
+        (package, [], "is there already"),
+        (package, ["--force", "--precision", "f16"], "takes no further precision"),
+        (package, ["--force", "--target", "ane", "--target", "ane:iOS16"], "no further target"),
+        (artifact, ["--target", "ane", "--weights", "int8"], "--weights is of packages"),
     ):
+        words = ["compile", str(tmp_path / "m.mlir"), "-o", str(output)]
         assert rlx_command([*words, *more]) == 1
         assert said in capsys.readouterr().err
-    words[-1] = str(tmp_path / "m.rlx")
-    assert rlx_command([*words, "--target", "ane", "--weights", "int8"]) == 1
-    assert "--weights is of packages" in capsys.readouterr().err
 
 
 def test_what_no_package_can_be(tmp_path: Path) -> None:
@@ -259,6 +278,22 @@ def test_what_no_package_can_be(tmp_path: Path) -> None:
     with pytest.raises(ShapeError, match=r"dims without sizes: n; bind them"):
         rlx.ane.export_ane(sized, path)
     assert not path.exists()
+    for place in (tmp_path / "folder", tmp_path / "file"):
+        kept = place / "kept" if place.name == "folder" else place
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_text("mine")
+        with pytest.raises(RlxError, match="is there already, and is no package of Core ML"):
+            rlx.ane.export_ane(graph, place, params)
+        assert kept.read_text() == "mine"
+
+
+def test_a_package_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    graph, params = _dense()
+    (tmp_path / "file").write_text("mine")
+    made = SimpleNamespace(kernels=[SimpleNamespace(code=packed(tmp_path))])
+    monkeypatch.setattr(core_ml, "compile_program", lambda *_: (made, None))
+    with pytest.raises(RlxError, match=r"cannot write .*Not a directory"):
+        rlx.ane.export_ane(graph, tmp_path / "file" / "m.mlpackage", params)
 
 
 def test_names_are_identifiers_and_each_its_own() -> None:

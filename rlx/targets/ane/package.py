@@ -8,7 +8,10 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
-__all__ = ["operations", "packed", "unpacked"]
+__all__ = ["MODEL", "operations", "packed", "unpacked"]
+
+MODEL = "Data/com.apple.CoreML"
+"""The folder that every package has."""
 
 
 def packed(folder: Path) -> bytes:
