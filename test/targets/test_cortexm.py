@@ -21,6 +21,7 @@ from rlx import cortexm
 from rlx.errors import DeviceError, GraphError, RlxError, ToolchainError, UnsupportedError
 from rlx.targets.cortexm import firmware as building
 from rlx.targets.cortexm.features import PRESETS, preset
+from rlx.targets.integer.arithmetic import requantize_q31
 from rlx.targets.integer.network import MeanPool, Product
 
 Array = np.ndarray[Any, Any]
@@ -225,6 +226,22 @@ def _on_host(firmware: cortexm.Firmware, codes: Array) -> Array:
         results = (kind * count).from_address(library.model_run())
         out.append(np.array(results, np.int64))
     return np.stack(out)
+
+
+@needs_cc
+def test_every_shift_rounds_as_the_arithmetic_does(tmp_path: Path) -> None:
+    code, library = tmp_path / "requantize.c", tmp_path / "requantize.so"
+    header = Path(building.__file__).with_name("kernels.h")
+    code.write_text(
+        f'#define RLX_GROUP 4\n#include "{header}"\nint32_t requantize(int32_t acc, int32_t shift)'
+        " { return rlx_requantize(acc, 1 << 30, shift, 3, -30000, 30000); }\n"
+    )
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(code)], check=True)
+    requantize = ctypes.CDLL(str(library)).requantize
+    near = [sign * ((1 << n) + d) for n in range(30) for d in (-1, 0, 1) for sign in (1, -1)]
+    for shift in range(32):
+        want = requantize_q31(np.array(near), 1 << 30, -shift, 3, -30000, 30000)
+        assert [requantize(acc, shift) for acc in near] == list(want), shift
 
 
 @needs_cc

@@ -50,7 +50,7 @@ RLX_INLINE int32_t rlx_requantize(
   int32_t v = (int32_t)(((int64_t)acc * multiplier + (1 << 30)) >> 31);
 #endif
   /* Without a branch for a shift of 0, which rounds nothing. */
-  int32_t shifts = -(shift > 0), half = (1 << shift) >> 1;
+  int32_t shifts = -(shift > 0), half = (int32_t)((1u << shift) >> 1);
   v = (v + ((v >> 31) & shifts) + half) >> shift;
   v += zero;
   return v < low ? low : v > high ? high : v;
