@@ -18,8 +18,9 @@ if TYPE_CHECKING:
     from rlx.llm.model import LLM
 
 __all__ = [
-    "add_answer_options", "add_language", "add_language_session", "add_model_options",
-    "answer_options", "load", "refuse_language_options", "refuse_model_options", "show",
+    "MODEL_OPTIONS", "add_answer_options", "add_language", "add_language_session",
+    "add_model_options", "answer_options", "load", "refuse_language_options", "refuse_options",
+    "show",
 ]  # fmt: skip
 
 MODEL_OPTIONS = ("context", "cache", "draft_tokens", "draft", "lookup", "lora")
@@ -80,15 +81,11 @@ def _adapters(args: argparse.Namespace) -> dict[str, str]:
 
 def refuse_language_options(path: str, args: argparse.Namespace) -> None:
     """RlxError if an option is given that language models alone have."""
-    _refuse(path, args, (*MODEL_OPTIONS, *ANSWER_OPTIONS))
+    refuse_options(path, args, (*MODEL_OPTIONS, *ANSWER_OPTIONS))
 
 
-def refuse_model_options(path: str, args: argparse.Namespace) -> None:
-    """RlxError if an option is given that says how a language model is loaded."""
-    _refuse(path, args, MODEL_OPTIONS)
-
-
-def _refuse(path: str, args: argparse.Namespace, names: Iterable[str]) -> None:
+def refuse_options(path: str, args: argparse.Namespace, names: Iterable[str]) -> None:
+    """RlxError if one of the options ``names`` is given, which language models alone have."""
     for name in names:
         if getattr(args, name) is not None:
             spelled = "-n" if name == "max_new_tokens" else f"--{name.replace('_', '-')}"

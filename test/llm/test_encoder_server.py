@@ -122,6 +122,8 @@ def test_the_command_tells_encoders_apart(
     for words, says in (
         (["--ranks", "2"], "is an encoder, which ranks do not share; give --replicas"),
         (["--cache", "f16"], "is no language model, and --cache is of these alone"),
+        (["--tokens", "99"], "is no language model, and --tokens is of these alone"),
+        (["--sequences", "64"], "is no language model, and --sequences is of these alone"),
     ):
         assert main(["serve", str(folder), *words]) == 1
         assert says in capsys.readouterr().err

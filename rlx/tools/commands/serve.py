@@ -19,13 +19,15 @@ from rlx.distributed.launcher import GRACE, Launch, exit_on_sigterm
 from rlx.distributed.status import begin
 from rlx.errors import GraphError, RlxError, UnsupportedError
 from rlx.tools.kinds import Kind, kind_of
-from rlx.tools.language import add_language_session, load, refuse_model_options
+from rlx.tools.language import MODEL_OPTIONS, add_language_session, load, refuse_options
 
 if TYPE_CHECKING:
     from rlx.models import Embed, Rerank
 
 __all__ = ["add_arguments", "run"]
 
+SEQUENCES = 64
+"""Answers drawn together, unless the command says otherwise."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]", "::1")
 
 
@@ -39,7 +41,7 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     p.add_argument("--name", help="the model's name in the API; by default that of its file")
     p.add_argument("--api-key-file", metavar="FILE", help="has the key that clients must send")
     p.add_argument("--tokens", type=int, help="room for so many tokens of all answers together")
-    p.add_argument("--sequences", type=int, default=64, help="answers drawn together (64)")
+    p.add_argument("--sequences", type=int, help=f"answers drawn together ({SEQUENCES})")
     p.add_argument("--max-requests", type=int, default=256, help="requests at a time (256)")
     p.add_argument(
         "--grace", type=int, default=30, metavar="SECONDS",
@@ -77,7 +79,8 @@ def run(args: argparse.Namespace) -> int:
         return _listen(args, make_encoder_app(encoder, **options), key, local=local)
     mesh = Mesh(model=ranks) if ranks > 1 else None
     rank = 0 if mesh is None else connect(mesh)
-    llm = load(args, tokens=args.tokens, sequences=args.sequences, mesh=mesh)
+    sequences = SEQUENCES if args.sequences is None else args.sequences
+    llm = load(args, tokens=args.tokens, sequences=sequences, mesh=mesh)
     llm.tokenizer  # noqa: B018 # which says that there is none
     llm.warm_up()
     if rank:
@@ -106,7 +109,7 @@ def _encoder(args: argparse.Namespace, ranks: int) -> Embed | Rerank:
         raise GraphError(
             f"serve: {args.model} is an encoder, which ranks do not share; give --replicas"
         )
-    refuse_model_options(args.model, args)
+    refuse_options(args.model, args, (*MODEL_OPTIONS, "tokens", "sequences"))
     labels = read_json(os.path.join(args.model, "config.json"), dict).get("id2label")
     made = Rerank if isinstance(labels, dict) and len(labels) == 1 else Embed
     found = made.from_dir(args.model, args.device, args.precision or "f32", args.threads)
