@@ -82,7 +82,7 @@ class Edges:
 
 
 class ChannelsEmitter:
-    """Emits one kernel, of which ``conv_channels_plan.launch`` gives the sizes: a method a loop
+    """Emits one kernel, of which ``channels_plan.launch`` gives the sizes: a method a loop
     level."""
 
     def __init__(self, name: str, config: ConvChannelsConfig, target: KernelTarget) -> None:
