@@ -67,6 +67,27 @@ def test_every_size_is_served(taps: int, stride: int, low: int) -> None:
     assert all(v.general for v in f._variants.found)  # pyright: ignore
 
 
+@pytest.mark.parametrize(
+    ("channels", "groups", "sizes"),
+    [(300, 1, [(40, 60), (60, 5)]), (200, 2, [(40, 60)]), (8, 1, [(200, 90), (200, 3)])],
+)
+def test_many_tiles_and_parts_of_channels(
+    channels: int, groups: int, sizes: list[tuple[int, int]]
+) -> None:
+    """More sums than a task keeps, channels in parts, and a last block with one vector."""
+    g = rlx.Graph()
+    x = g.input("x", [1, channels * groups, Dim("height", 2, 200), Dim("width", 2, 90)])
+    draw = np.random.default_rng(1)
+    w = draw.integers(-2, 3, (70 * groups, channels, 3, 3)).astype(np.float32)
+    g.set_outputs([x.conv(g.param("w", w.shape, value=w), padding=1, groups=groups)])
+    f = _general(g, dict(zip(("height", "width"), sizes[0], strict=True)))
+    for size in sizes:
+        image = draw.integers(-3, 4, (1, channels * groups, *size)).astype(np.float32)
+        pairs = zip(np.split(image, groups, 1), np.split(w, groups), strict=True)
+        want = np.concatenate([_convolved(*pair, 1, 1) for pair in pairs], 1)
+        np.testing.assert_array_equal(f.run({"x": image})[0], want, f"{size}")
+
+
 @BY_CHANNELS
 def test_no_call_waits_for_kernels_of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
     """A general variant without them is there first, and the one with them takes over, also from
