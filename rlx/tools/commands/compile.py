@@ -52,7 +52,8 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
     )  # fmt: skip
     p.add_argument(
         "--weights", default="", metavar="BITS",
-        help="of a .mlpackage: int8, int4 or palette1 to palette8, for elements of so many bits",
+        help="of a .mlpackage: int8, int4, or palette with 1, 2, 3, 4, 6 or 8 behind it, for"
+        " elements of so many bits",
     )  # fmt: skip
     add_precision(p)
     add_force(p)
