@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from rlx.lowering.compilation import CompileReport, Options
     from rlx.targets.base import Target
 
-__all__ = ["EVERY", "OWN", "Kind", "Variants"]
+__all__ = ["EVERY", "OWN", "SOON", "Kind", "Variants"]
 
 
 @frozen

@@ -16,7 +16,7 @@ from rlx.kernels.conv.channels_plan import ConvChannelsConfig
 from rlx.lowering.select import builder
 from rlx.runtime import sized
 from rlx.runtime.background import waited
-from rlx.runtime.sized import EVERY, Variants
+from rlx.runtime.sized import EVERY, SOON, Variants
 from rlx.targets.cpu.target import kernel_target
 from support.jit import host
 
@@ -149,6 +149,17 @@ def test_the_kernels_are_those_of_one_size(monkeypatch: pytest.MonkeyPatch) -> N
         own, every = found
         assert own.images and every.images
         assert own.any is None and every.any is not None and not every.tiles
+
+
+def test_images_of_one_size_leave_nothing_out() -> None:
+    """What is hasty of a graph with a named batch alone has all of its kernels."""
+    g = rlx.Graph()
+    x = g.input("x", [Dim("batch", 1, 8), 64, 28, 28])
+    g.set_outputs([x.conv(g.param("w", value=np.ones((64, 64, 3, 3), np.float32)), padding=1)])
+    variants: Any = rlx.Session("cpu").compile(g)._variants
+    assert isinstance(variants, Variants)
+    made = variants._compiled({"batch": 2}, SOON, "asked")
+    assert made.general and not made.hasty
 
 
 def test_tiles_leave_out_the_taps_on_the_padding() -> None:

@@ -221,6 +221,11 @@ def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
     not stored, against the transposition of its sums. For images of any size, usual ones tell."""
     if target.vector_bytes < LEAST_VECTOR_BYTES:
         return False
+    known = prefers(
+        lambda: _cycles(target, shape, dt) < conv_plan.cycles(target, shape, dt), otherwise=None
+    )
+    if known is not None:
+        return known
     z, y, x = (int(min(max(USUAL, low), high)) for low, high in map(within, shape.out))
     usual = replace(
         shape, images=at_hand(shape.images), channels=at_hand(shape.channels),
@@ -229,11 +234,7 @@ def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
     few = within(math.prod(shape.out))[0] < target.lanes(dt)
     work = conv_plan.cycles(target, usual, dt) * (SMALL if few else 1)
     # A kernel for any size holds the code of many tiles.
-    any_size = _cycles(target, usual, dt) < work and not hurries()
-    return prefers(
-        lambda: _cycles(target, shape, dt) < conv_plan.cycles(target, shape, dt),
-        otherwise=any_size,
-    )
+    return _cycles(target, usual, dt) < work and not hurries()
 
 
 def _cycles(target: KernelTarget, shape: ConvShape, dt: DType) -> float:
