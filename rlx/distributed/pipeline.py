@@ -18,6 +18,7 @@ from rlx.base.units import bytes_text
 from rlx.distributed.connections import current_rank
 from rlx.distributed.stages import Stage, cut
 from rlx.errors import GraphError, NameError, ShapeError, did_you_mean, shown
+from rlx.ir.arrays import typed_array
 from rlx.ir.builders import located, public
 from rlx.ir.graph import Graph
 from rlx.runtime.session import CompiledGraph, Session
@@ -152,7 +153,8 @@ class PipelineRank:
     def run(self, inputs: Mapping[str, Any]) -> list[Array]:
         """The outputs of a batch; all ranks call it, with the same arrays. Those of a batch's
         micro-batches stand one after the other along the first axes, and so do outputs; of floats
-        that are single numbers it is the mean. ShapeError for a batch of another size."""
+        that are single numbers it is the mean. NameError, ShapeError and DTypeError, on all ranks,
+        for a batch that does not fit."""
         found: list[list[Array]] = [[] for _ in self.stage.outputs]
 
         def each(feeds: dict[str, Any]) -> list[Array]:
@@ -166,7 +168,8 @@ class PipelineRank:
         return self.shared([np.stack(a) for a in found])
 
     def parts(self, inputs: Mapping[str, Any]) -> list[dict[str, Array]]:
-        """What the stage takes of each micro-batch of a batch."""
+        """What the stage takes of each micro-batch of a batch. All ranks check all of it: one that
+        refused its own part alone would leave the others waiting for it."""
         count = self.pipeline.microbatches
         found: list[dict[str, Array]] = [{} for _ in range(count)]
         names = {str(v.name): v for v in self.pipeline.graph.inputs}
@@ -174,17 +177,19 @@ class PipelineRank:
             if name not in inputs or name not in names:
                 kind = "has no value" if name in names else "is none of the graph's"
                 raise NameError(f"pipeline: the input {name!r} {kind}{did_you_mean(name, names)}")
-        for v in (v for v in self.stage.graph.inputs if str(v.name) in names):
-            a, shape = np.asarray(inputs[str(v.name)]), v.type.static_shape
+        own = {str(v.name) for v in self.stage.graph.inputs}
+        for name, v in names.items():
+            a, shape = typed_array(inputs[name], name, v.dtype.name, "input"), v.type.static_shape
             whole = (count * shape[0], *shape[1:]) if shape else ()
             if a.shape != whole:
                 raise ShapeError(
-                    f"pipeline: {v.name!r} is {list(a.shape)}, expected {list(whole)}, for {count}"
+                    f"pipeline: {name!r} is {list(a.shape)}, expected {list(whole)}, for {count}"
                     " micro-batches"
                 )
-            pieces = np.split(a, count) if shape else [a] * count
-            for part, piece in zip(found, pieces, strict=True):
-                part[str(v.name)] = piece
+            if name in own:
+                pieces = np.split(a, count) if shape else [a] * count
+                for part, piece in zip(found, pieces, strict=True):
+                    part[name] = piece
         return found
 
     def forward(

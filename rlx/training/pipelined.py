@@ -18,6 +18,7 @@ from rlx.distributed.stages import Stage
 from rlx.distributed.status import note_step
 from rlx.errors import GraphError, NonFiniteError, ShapeError, shown
 from rlx.ir.builders import public
+from rlx.ir.given import param_arrays
 from rlx.ir.graph import Graph
 from rlx.ir.location import caller
 from rlx.ops.collective.all_reduce import AllReduce
@@ -53,7 +54,8 @@ class PipelineStep:
     takes a ``TrainStep``.
 
     ShapeError for a loss that is not one float, GraphError for a param without a value, for another
-    ``clip``, and for a mesh with axes beside that of the stages and "data".
+    ``clip``, and for a mesh with axes beside that of the stages and "data"; NameError, ShapeError
+    and DTypeError for ``params`` that the graph has not.
     """
 
     def __init__(
@@ -82,6 +84,7 @@ class PipelineStep:
                 "PipelineStep: the first stage has no param of floats, so there is nothing to train"
                 " there; name later layers in `at` of the pipeline"
             )
+        values = _values(pipeline.graph, params or {})
         session = session or Session()
         self.pipeline, self.forward = pipeline, PipelineRank(pipeline, session)
         self.stage, others = self.forward.stage, _others(pipeline)
@@ -92,7 +95,6 @@ class PipelineStep:
         by = [*(Stage.input(i) for i in moved), *self.trained]
         self._backward = session.compile(vjp(self.stage.graph, by))
         self._back = Shift(pipeline, session, -1)
-        values = {**self.stage.graph.param_values, **(params or {})}
         ranks = Ranks(others[0] if others else Axis("data", 1), mesh=pipeline.mesh)
         plans = [Plan(s.graph, optimizer, _trained(s), clip, ranks=ranks) for s in pipeline.stages]
         plan = plans[self.forward.number]
@@ -105,13 +107,11 @@ class PipelineStep:
         self._update = Run(update_half(replace(plan, clip=None)), session) if self.trained else None
         self._checkpoints = Checkpoints(plan, session, self._seat, _kept(plans), pipeline.axis.name)
         for name in types:
-            if name not in values:
-                raise GraphError(f"param {name!r} has no value to start from; give it in params")
             if name in self.trained:
                 self.state[f"params/{name}"][...] = values[name]
             else:
                 for compiled in (self.forward.compiled, self._backward):
-                    compiled.set_param(name, np.asarray(values[name]))
+                    compiled.set_param(name, values[name])
 
     def params(self) -> dict[str, Array]:
         """Copies of the params of this stage."""
@@ -289,6 +289,16 @@ class _Clip:
 
 def _trained(stage: Stage) -> tuple[str, ...]:
     return tuple([str(v.name) for v in stage.graph.params if carries_derivative(v)])
+
+
+def _values(graph: Graph, given: Mapping[str, Any]) -> dict[str, Array]:
+    """What all params start from: a rank that refused those of its own stage would leave the others
+    waiting for it."""
+    found = param_arrays(graph, {**graph.param_values, **given})
+    for v in graph.params:
+        if str(v.name) not in found:
+            raise GraphError(f"param {v.name!r} has no value to start from; give it in params")
+    return found
 
 
 def _results(pipeline: Pipeline) -> dict[str, TensorType]:

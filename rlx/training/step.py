@@ -158,6 +158,8 @@ def metrics_of(graph: Graph, names: Sequence[str]) -> tuple[str, ...]:
             f"metrics names the outputs after the loss: {len(graph.outputs) - 1} of them, found"
             f" {len(found)} names"
         )
+    if len({*found}) < len(found):
+        raise GraphError(f"metrics has a name twice: {', '.join(map(repr, found))}")
     return found
 
 

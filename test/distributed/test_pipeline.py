@@ -9,7 +9,7 @@ import pytest
 
 import rlx
 from rlx.distributed import Pipeline, pipeline, run_threads
-from rlx.errors import GraphError, NameError, RlxError, ShapeError, UnsupportedError
+from rlx.errors import DTypeError, GraphError, NameError, RlxError, ShapeError, UnsupportedError
 from rlx.training import PipelineStep
 
 MICRO, SIZE = 4, 8
@@ -157,11 +157,11 @@ def test_batches_that_do_not_fit() -> None:
             compiled.run({})
         with pytest.raises(NameError, match="the input 'y' is none of the graph's"):
             compiled.run({"x": np.ones((4, 4)), "y": 1})
-        if rank == 0:
-            with pytest.raises(
-                ShapeError, match=r"'x' is \[2, 4\], expected \[4, 4\], for 2 micro"
-            ):
-                compiled.run({"x": np.ones((2, 4))})
+        # The first stage alone takes it, and all refuse it.
+        with pytest.raises(ShapeError, match=r"'x' is \[2, 4\], expected \[4, 4\], for 2 micro"):
+            compiled.run({"x": np.ones((2, 4), np.float32)})
+        with pytest.raises(DTypeError, match="input 'x' is f32, found int64"):
+            compiled.run({"x": np.ones((4, 4), np.int64)})
 
     run_threads(made.mesh, run)
 
@@ -179,6 +179,24 @@ def test_what_does_not_train(name: str) -> None:
     made, optimizer, error, said = STEPS[name]
     with pytest.raises(error, match=said):
         run_threads(rlx.Mesh(stage=2), lambda rank: PipelineStep(made(), optimizer))
+
+
+@pytest.mark.parametrize(
+    ("params", "error", "said"),
+    [
+        ({"b.v": np.eye(4)}, NameError, "no param is called 'b.v'"),
+        ({"b.w": 1.0}, ShapeError, r"param 'b.w' has shape \[4, 4\], found \[\]"),
+        ({"b.w": "x"}, DTypeError, "param 'b.w' is f64, found <U1"),
+    ],
+)
+def test_params_that_do_not_fit(params: Any, error: type[RlxError], said: str) -> None:
+    made = small()
+
+    def run(rank: int) -> None:
+        with pytest.raises(error, match=said):
+            PipelineStep(made, rlx.optim.SGD(), params=params)
+
+    run_threads(made.mesh, run)
 
 
 def test_other_axes() -> None:

@@ -343,6 +343,11 @@ ONES = np.ones(2, np.float32)
         ),
         (lambda g: g.param("w", value=ONES).sum(), {"metrics": ["a"]}, "0 of them, found 1 names"),
         (
+            lambda g: [g.param("w", value=ONES).sum(), g.constant(1.0), g.constant(2.0)],
+            {"metrics": ["a", "a"]},
+            "metrics has a name twice: 'a', 'a'",
+        ),
+        (
             lambda g: g.param("w", value=ONES).sum(),
             {"accumulate": 0},
             "accumulate is a number of batches",
