@@ -98,8 +98,10 @@ def test_rankings(encoder: Embed | Rerank, client: TestClient) -> None:
         ({"top_n": 0}, 400, "top_n is from 1"),
         ({"model": "other"}, 404, "the model 'other' is not served here; there is 'small'"),
         ({"rank_fields": ["a"]}, 400, "no field is called 'rank_fields'"),
+        ({"\ud800": 1}, 400, "no field is called '\\ud800'"),  # in no UTF-8
     ):
-        reply = client.post("/v1/rerank", json={**asked, **change})
+        body, kind = json.dumps({**asked, **change}), {"content-type": "application/json"}
+        reply = client.post("/v1/rerank", content=body, headers=kind)
         assert reply.status_code == status and says in reply.json()["error"]["message"]
 
 

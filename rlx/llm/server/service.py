@@ -104,12 +104,11 @@ class Service:
         kind = request.headers.get("content-type", "").partition(";")[0].strip()
         if kind != "application/json":
             raise ApiError(f"the content-type is application/json, found {kind!r}", status=415)
-        parts: list[bytes] = []
+        data = bytearray()
         async for part in request.stream():
-            parts.append(part)
-            if sum(map(len, parts)) > self.max_body:
+            data += part
+            if len(data) > self.max_body:
                 raise ApiError(f"a body has {self.max_body} bytes at most", status=413)
-        data = b"".join(parts)
         try:
             return json.loads(data), len(data)
         except (ValueError, RecursionError) as e:
@@ -192,7 +191,8 @@ def api_error(e: Exception) -> ApiError:
 
 
 def _error(e: ApiError) -> Response:
-    return JSONResponse(e.body(), e.status)
+    # Names of fields may have lone surrogates, which are no UTF-8.
+    return Response(json.dumps(e.body()), e.status, media_type="application/json")
 
 
 async def _no_such_route(request: Request, e: Exception) -> Response:
