@@ -140,7 +140,8 @@ class ModelConfig:
             found["plain_dim"] = found.get("head_dim", 0) - (found["rope_dim"] or 0)
         if family.name in ("gemma2", "gemma3") and found.get("layers") in (46, 62):
             # The files of the 27B models do not say that their scale is another.
-            found["query_scalar"] = found["hidden"] / found["heads"]
+            hidden, heads = (whole(found, GGUF_FILE, name) for name in ("hidden", "heads"))
+            found["query_scalar"] = hidden / heads
         return _made(family, found, GGUF_FILE)
 
     @staticmethod
@@ -188,8 +189,8 @@ def _find_rope(family: Family, config: Mapping[str, Any], found: dict[str, Any])
 
 def _find_layers(config: Mapping[str, Any], found: dict[str, Any]) -> None:
     """What the layers are, and how many."""
-    layers = found.get("layers")
-    own = layer_types_of(config, layers if isinstance(layers, int) else 0)
+    layers = whole(found, HF_FILE, "layers") if "layers" in found else 0
+    own = layer_types_of(config, layers)
     kinds = found.setdefault("layer_types", own)
     if kinds is not None:
         found.setdefault("layers", len(kinds))
@@ -211,7 +212,8 @@ def _find_sizes(config: Mapping[str, Any], found: dict[str, Any]) -> None:
         found["ssm_width"] = int(inner) // whole(found, HF_FILE, "ssm_heads")
     if config.get("model_type") == "nemotron_h":
         # The step sizes have no other limits there, whatever time_step_limit says.
-        found["step_limits"] = [config.get("time_step_min", 0.001), math.inf]
+        least = real(config.get("time_step_min", 0.001), HF_FILE, "time_step_min")
+        found["step_limits"] = [least, math.inf]
         found.setdefault("ssm_activation", "silu")
     if config.get("block_auto_adjust_ff_dim"):
         found["inner"] = _rounded(config)
@@ -251,9 +253,8 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
         whole(found, where, name)
     kinds = kinds_of(family, found)
     recurrent = _recurrent(family, found, where, kinds)
-    for name in ("heads", "context"):
-        whole(found, where, name)
-    whole(found, where, "kv_heads", found["heads"])
+    whole(found, where, "context")
+    _heads(found, where)
     latent = _latent(found, where) if family.latent else None
     whole(found, where, "head_dim", found["hidden"] // found["heads"])
     whole(found, where, "inner", 1 if family.experts or not family.network else None)
@@ -313,6 +314,14 @@ def _recurrent(
     return recurrent
 
 
+def _heads(found: dict[str, Any], where: str) -> None:
+    """Check how many heads there are."""
+    heads = whole(found, where, "heads")
+    keys = whole(found, where, "kv_heads", heads)
+    if heads % keys:
+        raise ModelError(f"{where} has {heads} heads and {keys} of keys, which must divide them")
+
+
 def _latent(found: dict[str, Any], where: str) -> Latent:
     """The sizes of latent attention. Every head has keys of its own, which share what turns."""
     for name in ("rank", "plain_dim", "rope_dim", "value_dim"):
@@ -337,6 +346,10 @@ def _experts(found: dict[str, Any], where: str) -> None:
     for name in ("expert_groups", "groups_used"):
         whole(found, where, name, 1)
     groups = found["expert_groups"]
+    if found["experts_used"] > found["experts"]:
+        raise ModelError(
+            f"{where} has {found['experts']} experts, of which a row takes {found['experts_used']}"
+        )
     if found["experts"] % groups or found["groups_used"] > groups:
         raise ModelError(
             f"{where} has {found['experts']} experts in {groups} groups, of which"

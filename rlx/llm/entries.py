@@ -4,6 +4,7 @@ of these."""
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from typing import Any
 
@@ -70,6 +71,8 @@ _FREE = (
     "ssm_activation",
 )  # fmt: skip
 """What is no number, or may be a word, and is checked where it is read."""
+_MOST = {"layers": 1 << 16}
+"""What lists are made of, which a number in a file must not make as large as memory."""
 _LISTS = ("layer_types", "turns")
 _REAL = (
     "eps", "plain_eps", "attention_scale", "attention_softcap", "logit_softcap", "logit_divisor",
@@ -98,19 +101,29 @@ def _checked(name: str, value: Any, where: str, key: str) -> Any:
         return value
     if name in _REAL:
         return real(value, where, key)
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
+    if (number := _index(value)) is None or number < 0:  # 0 often stands for what is not there
         raise ModelError(f"{where} has {value!r} for {key}, expected a positive whole number")
     return value
+
+
+def _index(value: Any) -> int | None:
+    """A whole number; None for what is none, such as an array of several."""
+    try:
+        return None if isinstance(value, bool) else operator.index(value)
+    except TypeError:
+        return None
 
 
 def whole(found: dict[str, Any], where: str, name: str, default: int | None = None) -> int:
     """A positive whole number that is there."""
     n = found.get(name, default)
-    if isinstance(n, bool) or not hasattr(n, "__index__") or not 0 < int(n) < 1 << 31:  # pyright: ignore[reportArgumentType]
+    number, most = _index(n), _MOST.get(name, (1 << 31) - 1)
+    if number is None or not 0 < number <= most:
         key = _NAMES[where].get(name, name).split()[0]
-        raise ModelError(f"{where} has {n!r} for {key}, expected a positive whole number")
-    found[name] = int(n)  # pyright: ignore[reportArgumentType]
-    return found[name]
+        high = f" of {most} at most" if name in _MOST else ""
+        raise ModelError(f"{where} has {n!r} for {key}, expected a positive whole number{high}")
+    found[name] = number
+    return number
 
 
 def real(value: Any, where: str, key: str) -> float:

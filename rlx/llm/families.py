@@ -57,7 +57,8 @@ class Family:
     ``clamped``: what gate and up make is clamped (``rlx.llm.experts``).
 
     **States.** ``recurrent``: the kind of the layers that have a state in place of keys and values
-    (``rlx.llm.mixers``), all of them or those that a configuration says. ``network``: such a block,
+    (``rlx.llm.mixers``), all of them or those that a configuration says. ``part_norms``: what
+    says how a state is written and read has norms with weights. ``network``: such a block,
     or attention, has a feed-forward network behind it; without, networks are layers of their own,
     if there are any. ``gated``: what attention gives is multiplied by gates, whose rows lie beside
     those of queries.
@@ -100,6 +101,7 @@ class Family:
     expert_pairs: bool = False
     clamped: bool = False
     recurrent: Literal["", "mamba", "mamba2", "delta", "conv"] = ""
+    part_norms: bool = False
     network: bool = True
     gated: bool = False
 
@@ -159,7 +161,7 @@ _ROWS = (
     Family("qwen3-next", (), ("qwen3_next",), shifted=True, qk_norm="head", experts=True,
            recurrent="delta", gated=True),
     Family("jamba", ("jamba",), ("jamba",), unturned=1, experts=True, expert_norm=False,
-           recurrent="mamba", biased=("ssm_dt",)),
+           recurrent="mamba", part_norms=True, biased=("ssm_dt",)),
     Family("bamba", (), ("bamba",), turned_share=0.5, recurrent="mamba2"),
     Family("granite-hybrid", ("granitehybrid",), ("granitemoehybrid",), adjacent="gguf",
            unturned=1, experts=True, recurrent="mamba2"),

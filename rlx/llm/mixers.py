@@ -52,7 +52,7 @@ class Mixer:
         delta, b, c = made[:, : r.rank], made[:, r.rank : r.rank + n], made[:, r.rank + n :]
         if r.part_eps:
             delta, b, c = (y.rms_norm(eps=r.part_eps) for y in (delta, b, c))
-        elif f"{self.name}.ssm_dt_norm.weight" in self.w.weights:
+        elif self.c.family.part_norms:
             delta, b, c = (
                 y.rms_norm(
                     self.w.vector(f"{self.name}.ssm_{part}_norm.weight", size), eps=self.c.eps

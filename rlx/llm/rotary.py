@@ -50,7 +50,7 @@ class Rotary:
         if kind == "yarn":
             low, high = "beta_slow", "beta_fast"
         try:
-            return Rotary(
+            made = Rotary(
                 float(rope["rope_theta"]), int(dim), kind, float(rope.get("factor") or 1.0),
                 float(rope.get("original_max_position_embeddings") or context),
                 float(rope.get(low) or 1.0), float(rope.get(high) or (32 if kind == "yarn" else 4)),
@@ -61,6 +61,12 @@ class Rotary:
                 f"what is said of rotary embeddings, {dict(rope)}, cannot be read: {e!r}; expected"
                 " numbers, rope_theta among them"
             ) from None
+        if not (0 < made.theta < math.inf and 0 < made.factor < math.inf):
+            raise ModelError(
+                f"rotary embeddings have rope_theta {made.theta} and factor {made.factor}, expected"
+                " positive numbers"
+            )
+        return made
 
     def frequencies(self) -> Array:
         """Radians a position of each pair, f64 ``[dim / 2]``."""

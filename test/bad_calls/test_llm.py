@@ -45,6 +45,21 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "no architecture": ({"model_type": 3}, "architecture 3 can be run; there are"),
     "size": ({"hidden_size": 0}, "json has 0 for hidden_size, expected a positive whole number"),
     "whole": ({"num_attention_heads": "4"}, "has '4' for num_attention_heads, expected a positive"),
+    "negative": ({"sliding_window": -1}, "has -1 for sliding_window, expected a positive whole"),
+    "many": ({"num_hidden_layers": 1 << 30}, "expected a positive whole number of 65536 at most"),
+    "many of an order": (
+        {"model_type": "jamba", "num_hidden_layers": 1 << 40, "attn_layer_period": 8,
+         "attn_layer_offset": 4}, "for num_hidden_layers, expected a positive whole number of",
+    ),
+    "heads": ({"num_key_value_heads": 3}, "has 4 heads and 3 of keys, which must divide them"),
+    "step": (
+        {"model_type": "nemotron_h", "time_step_min": "x"}, "'x' for time_step_min, expected a num"
+    ),
+    "base": ({"rope_theta": -1.0}, "have rope_theta -1.0 and factor 1.0, expected positive"),
+    "used": (
+        {"model_type": "mixtral", "num_local_experts": 4, "num_experts_per_tok": 5},
+        "json has 4 experts, of which a row takes 5",
+    ),
     "number": ({"rms_norm_eps": "x"}, "config.json has 'x' for rms_norm_eps, expected a number"),
     "list": ({"layer_types": 3}, "config.json has 3 for layer_types, expected a list"),
     "object": ({"rope_scaling": "x"}, "config.json has 'x' for rope_scaling, expected an object"),
@@ -110,6 +125,22 @@ def test_entries_of_other_kinds(name: str) -> None:
 def test_tensors_that_are_missing(name: str, part: str, missing: str, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=f"needs blk.1.{missing}, and the file has none"):
         load(tmp_path, name, lambda w: w.pop(f"model.layers.1.{part}"))
+
+
+@pytest.mark.parametrize(
+    ("arch", "said", "match"),
+    [
+        ("llama", {"attention.head_count_kv": np.array([4, 2])}, "for attention.head_count_kv"),
+        ("llama", {"feed_forward_length": np.array([64, 48])}, "for feed_forward_length, expected"),
+        ("gemma2", {"block_count": 46, "attention.head_count": None}, "None for attention.head_c"),
+    ],
+)
+def test_metadata_that_cannot_be_read(arch: str, said: dict[str, Any], match: str) -> None:
+    whole = {"embedding_length": 32, "block_count": 2, "attention.head_count": 4,
+             "context_length": 64, "feed_forward_length": 48, **said}  # fmt: skip
+    metadata = {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in whole.items()}}
+    with pytest.raises(ModelError, match=match):
+        ModelConfig.from_gguf(metadata, 96)
 
 
 def test_a_router_that_the_family_has_not() -> None:

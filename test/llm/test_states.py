@@ -274,6 +274,14 @@ def test_refusals(folder: Path, llm: rlx.LLM, models: list[Decoder]) -> None:
             ModelConfig.from_hf({**SHAPES[name]["config"], **change})
 
 
+def test_a_norm_of_jamba_that_is_missing(tmp_path: Path) -> None:
+    shapes = dict(SHAPES["jamba"]["shapes"])
+    del shapes["model.layers.2.mamba.dt_layernorm.weight"]
+    write_model(tmp_path, SHAPES["jamba"]["config"], shapes)
+    with pytest.raises(ModelError, match=r"a jamba needs blk.2.ssm_dt_norm.weight"):
+        Decoder.load(tmp_path, **SMALL)
+
+
 @pytest.mark.parametrize("wrong", ["x", 0, None])
 def test_metadata_of_other_kinds(wrong: Any) -> None:
     said = {"embedding_length": 32, "block_count": 1, "ssm.inner_size": wrong,
