@@ -231,9 +231,8 @@ class _Layers(FeedForward):
         weight = self.vector(f"{name}.weight", size)
         if c.family.norm == "rms":
             return x.rms_norm(weight, eps=c.eps)
-        bias = f"{name}.bias"
-        return x.layer_norm(weight, self.vector(bias, size) if bias in self.weights else None,
-                            eps=c.eps)  # fmt: skip
+        bias = self.vector(f"{name}.bias", size) if self.has_bias(name) else None
+        return x.layer_norm(weight, bias, eps=c.eps)
 
     # -- parts -----------------------------------------------------------------------------
 

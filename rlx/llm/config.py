@@ -48,7 +48,7 @@ class ModelConfig:
     ``expert_groups`` groups of them. ``unit_limit`` and ``unit_slope`` are those of clamped units.
     ``plain_norm``: queries and keys have a norm without weights, in the families that may have it.
     ``kinds`` says what each layer is; those with states have such of the sizes ``recurrent``.
-    ``biased`` are the products of a layer whose bias a file must have.
+    ``biased`` are the products and norms whose bias a file must have.
     """
 
     family: Family
@@ -160,13 +160,22 @@ class ModelConfig:
         _find_layers(config, found)
         _find_rope(family, config, found)
         found["activation"] = _activation(family, config)
-        if config.get("attention_bias") is True and not family.latent:
-            found["biased"] = QKV
+        found["biased"] = _biased(family, config)
         if config.get("topk_method") == "greedy":
             found["expert_groups"] = found["groups_used"] = 1
         if config.get("use_sliding_window") is False:
             found.pop("window", None)
         return _made(family, found, HF_FILE)
+
+
+_CONV_BIAS = ("use_conv_bias", "mamba_conv_bias", "conv_bias")
+
+
+def _biased(family: Family, config: Mapping[str, Any]) -> tuple[str, ...]:
+    """The products whose bias a file must have, since its configuration says so."""
+    attention = config.get("attention_bias") is True and not family.latent
+    convolution = family.recurrent and any(config.get(name) is True for name in _CONV_BIAS)
+    return (*(QKV if attention else ()), *(("ssm_conv1d",) if convolution else ()))
 
 
 def _find_rope(family: Family, config: Mapping[str, Any], found: dict[str, Any]) -> None:

@@ -119,7 +119,8 @@ def whole(found: dict[str, Any], where: str, name: str, default: int | None = No
     n = found.get(name, default)
     number, most = _index(n), _MOST.get(name, (1 << 31) - 1)
     if number is None or not 0 < number <= most:
-        key = _NAMES[where].get(name, name).split()[0]
+        keys = _NAMES[where].get(name, name).split()
+        key = keys[0] if n is not None else " or ".join(keys)
         high = f" of {most} at most" if name in _MOST else ""
         raise ModelError(f"{where} has {n!r} for {key}, expected a positive whole number{high}")
     found[name] = number

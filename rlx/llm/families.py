@@ -10,7 +10,8 @@ from rlx.errors import ModelError, did_you_mean
 __all__ = ["FAMILIES", "QKV", "Family", "family_of"]
 
 QKV = ("attn_q", "attn_k", "attn_v")
-_ALL = (*QKV, "attn_output", "ffn_up", "ffn_down")
+_NORMS = ("attn_norm", "ffn_norm", "output_norm")
+_ALL = (*_NORMS, *QKV, "attn_output", "ffn_up", "ffn_down")
 _OF_GPT_OSS = (
     *QKV, "attn_output", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"
 )  # fmt: skip
@@ -24,8 +25,9 @@ class Family:
     (``model_type``). ``renamed`` has what Hugging Face calls parts of its layers, where that is not
     what others call them (``rlx.llm.names``).
 
-    **Norms.** ``norm``: "rms", "layer" (with a bias where the file has one), or "plain" for a layer
-    norm without weights; ``shifted``: norms' weights are stored less 1, but in GGUF files.
+    **Norms.** ``norm``: "rms", "layer" (with a bias where the file has one, as ``biased`` says
+    that it must), or "plain" for a layer norm without weights; ``shifted``: norms' weights are
+    stored less 1, but in GGUF files.
     ``before`` and ``after`` say whether the two blocks of a layer have a norm there. ``parallel``:
     both blocks take the layer's input, by one norm if there is no second; a configuration may say
     otherwise. ``qk_norm``: of each head, of all together, of each head by weights of its own
@@ -40,7 +42,7 @@ class Family:
     where a configuration does not say. ``learned``: a table has an embedding of each position.
 
     **Products.** ``activation`` of a configuration that says none under ``activation_key``;
-    ``biased``: those whose bias a file must have, of all that may have one;
+    ``biased``: those, and norms, whose bias a file must have, of all that may have one;
     ``ungated``: networks have one product before it, and no gate.
     ``together``: q, k and v of each group of heads lie together. ``transposed``: matrices are
     ``[in, out]`` in Hugging Face's files. ``embedding``: a factor of the embeddings, "root" for the
@@ -200,19 +202,21 @@ _ROWS = (
            qk_optional=True, adjacent="all", multiplied=True),
     Family("cohere2", ("cohere2",), ("cohere2",), norm="layer", parallel=True, adjacent="all",
            every=4, unturned="full", multiplied=True),
-    Family("starcoder2", ("starcoder2",), ("starcoder2",), norm="layer",
+    Family("starcoder2", ("starcoder2",), ("starcoder2",), norm="layer", biased=_NORMS,
            activation="gelu_approx", ungated=True),
-    Family("stablelm", ("stablelm",), ("stablelm",), norm="layer", qk_norm="heads",
+    Family("stablelm", ("stablelm",), ("stablelm",), norm="layer", biased=_NORMS, qk_norm="heads",
            qk_optional=True),
-    Family("nemotron", ("nemotron",), ("nemotron",), norm="layer", shifted=True,
+    Family("nemotron", ("nemotron",), ("nemotron",), norm="layer", biased=_NORMS, shifted=True,
            activation="relu2", ungated=True),
-    Family("jais2", ("jais2",), ("jais2",), norm="layer", activation="relu2", ungated=True),
+    Family("jais2", ("jais2",), ("jais2",), norm="layer", biased=_NORMS,
+           activation="relu2", ungated=True),
     Family("gpt-neox", ("gptneox",), ("gpt_neox",), norm="layer", parallel=True,
-           activation="gelu", together=True, biased=("ffn_up", "ffn_down"),
+           activation="gelu", together=True, biased=(*_NORMS, "ffn_up", "ffn_down"),
            ungated=True),
-    Family("gpt-j", (), ("gptj",), norm="layer", parallel=True, adjacent="all",
+    Family("gpt-j", (), ("gptj",), norm="layer", biased=_NORMS, parallel=True, adjacent="all",
            activation="gelu_approx", activation_key="activation_function", ungated=True),
-    Family("falcon", ("falcon",), ("falcon",), norm="layer", parallel=True, activation="gelu",
+    Family("falcon", ("falcon",), ("falcon",), norm="layer", biased=_NORMS, parallel=True,
+           activation="gelu",
            activation_key="activation", together=True, ungated=True),
     Family("gpt2", ("gpt2",), ("gpt2",), norm="layer", learned=True, activation="gelu_approx",
            activation_key="activation_function", transposed=True, biased=_ALL,

@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 class GraphWeights:
     """Params of a graph, made as they are asked for; ``family`` is what messages call the model.
-    ``biased`` are the products of layers whose bias a file must have.
+    ``biased`` are the products and norms of layers whose bias a file must have.
 
     ``stacks`` are the adapters of matrices. Where there are any, ``adapter``, i32 ``[rows]``, says
     which one a row has.
@@ -120,7 +120,7 @@ class GraphWeights:
         return y
 
     def has_bias(self, name: str) -> bool:
-        """Whether there is a bias behind a product, or must be one."""
+        """Whether a product or a norm has a bias, or must have one."""
         return f"{name}.bias" in self.weights or name.rpartition(".")[2] in self.biased
 
     def _adapted(self, y: Value, x: Value, name: str, dim: int, part: range | None) -> Value:

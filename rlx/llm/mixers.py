@@ -128,7 +128,7 @@ class Mixer:
         w = self.param("ssm_conv1d.weight", (r.channels, r.kernel), turned=True)
         y, conv = x.causal_conv_rows(w, self.conv, *self.at)
         self.written.append(conv)
-        if f"{name}.bias" in self.w.weights:
+        if self.w.has_bias(name):
             y = y + self.w.vector(f"{name}.bias", r.channels)
         return y
 

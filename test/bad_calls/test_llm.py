@@ -45,6 +45,9 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     "no architecture": ({"model_type": 3}, "architecture 3 can be run; there are"),
     "size": ({"hidden_size": 0}, "json has 0 for hidden_size, expected a positive whole number"),
     "whole": ({"num_attention_heads": "4"}, "has '4' for num_attention_heads, expected a positive"),
+    "none": (
+        {"num_hidden_layers": None}, "json has None for num_hidden_layers or n_layer, expected"
+    ),
     "negative": ({"sliding_window": -1}, "has -1 for sliding_window, expected a positive whole"),
     "many": ({"num_hidden_layers": 1 << 30}, "expected a positive whole number of 65536 at most"),
     "many of an order": (

@@ -274,11 +274,24 @@ def test_refusals(folder: Path, llm: rlx.LLM, models: list[Decoder]) -> None:
             ModelConfig.from_hf({**SHAPES[name]["config"], **change})
 
 
-def test_a_norm_of_jamba_that_is_missing(tmp_path: Path) -> None:
-    shapes = dict(SHAPES["jamba"]["shapes"])
-    del shapes["model.layers.2.mamba.dt_layernorm.weight"]
-    write_model(tmp_path, SHAPES["jamba"]["config"], shapes)
-    with pytest.raises(ModelError, match=r"a jamba needs blk.2.ssm_dt_norm.weight"):
+@pytest.mark.parametrize(
+    ("name", "part", "missing"),
+    [
+        ("jamba", "model.layers.2.mamba.dt_layernorm.weight", "blk.2.ssm_dt_norm.weight"),
+        ("jamba", "model.layers.2.mamba.conv1d.bias", "blk.2.ssm_conv1d.bias"),
+        ("mamba2", "backbone.layers.0.mixer.conv1d.bias", "blk.0.ssm_conv1d.bias"),
+        ("lfm2", "model.layers.0.conv.conv.bias", "blk.0.ssm_conv1d.bias"),
+        ("gpt2", "transformer.h.1.ln_2.bias", "blk.1.ffn_norm.bias"),
+        ("starcoder2", "model.norm.bias", "output_norm.bias"),
+    ],
+)
+def test_what_a_file_lacks_does_not_count_as_nothing(
+    name: str, part: str, missing: str, tmp_path: Path
+) -> None:
+    shapes = dict(SHAPES[name]["shapes"])
+    del shapes[part]
+    write_model(tmp_path, SHAPES[name]["config"], shapes)
+    with pytest.raises(ModelError, match=f"needs {missing}, and the file has none"):
         Decoder.load(tmp_path, **SMALL)
 
 
