@@ -147,12 +147,20 @@ class Rerank:
 
     @located
     def rank(
-        self, query: str, texts: Sequence[str], top: int | None = None, batch_size: int = 32
+        self,
+        query: str,
+        texts: Sequence[str],
+        top: int | None = None,
+        batch_size: int = 32,
+        progress: bool | None = None,
     ) -> list[tuple[int, float]]:
-        """The numbers of ``texts`` and their scores, the best first, ``top`` of them."""
+        """The numbers of ``texts`` and their scores, the best first, ``top`` of them.
+
+        ``batch_size`` and ``progress`` are those of ``score``. ShapeError for a ``top`` below 1.
+        """
         if top is not None and top < 1:
             raise ShapeError(f"top must be 1 or more, found {top}; leave it out for all")
-        logits = self._logits(query, texts, batch_size, None)
+        logits = self._logits(query, texts, batch_size, progress)
         # Scores near 1 are the same number where logits still differ.
         best, scores = np.argsort(-logits, kind="stable")[:top], self._scores(logits)
         return [(int(n), float(scores[n])) for n in best]

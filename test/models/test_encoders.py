@@ -43,7 +43,7 @@ TEXTS = ["a", "b c d e f", "p o n", "a", "b " * 80]
 
 
 @pytest.mark.parametrize("name", LABELLED[:2])
-def test_rerank(name: str, tmp_path: Path) -> None:
+def test_rerank(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("tokenizers", reason="texts need the package tokenizers")
     path = with_tokenizer(folder(tmp_path, name))
     model = Rerank.from_dir(path, device="interpret")
@@ -60,6 +60,8 @@ def test_rerank(name: str, tmp_path: Path) -> None:
         (logit,) = graph.run({n: given[n] for n in model._inputs})
         assert score == pytest.approx(1 / (1 + np.exp(-logit[0, 0])), abs=1e-5)
     assert found[0] == found[3], "a score does not depend on the other texts"
+    assert model.rank("c d", TEXTS, progress=True)
+    assert "score" in capsys.readouterr().err
     ranked = model.rank("c d", TEXTS, top=3)
     assert [n for n, _ in ranked] == [*np.argsort(-found, kind="stable")[:3]]
     assert ranked[0][1] == found.max()

@@ -103,7 +103,7 @@ class _Encoder(Service):
 
     def _ranked(self, asked: requests.Ranking) -> tuple[list[tuple[int, float]], int]:
         assert isinstance(self.encoder, Rerank)
-        best = self.encoder.rank(asked.query, asked.documents, asked.top)
+        best = self.encoder.rank(asked.query, asked.documents, asked.top, progress=False)
         return best, self.encoder.count_tokens(asked.query, asked.documents)
 
 
