@@ -72,9 +72,11 @@ def prune() -> None:
     """Take away what is too much."""
     if not FOLDER:
         return
-    found = [
-        (s.st_mtime, s.st_size, file) for file in Path(FOLDER).iterdir() for s in [file.stat()]
-    ]
+    found: list[tuple[float, int, Path]] = []
+    for file in Path(FOLDER).glob("*"):  # none, where no session came to make the folder
+        with suppress(FileNotFoundError):  # another session takes files away too
+            s = file.stat()
+            found.append((s.st_mtime, s.st_size, file))
     left = sum(size for _, size, _ in found) - LIMIT
     for _, size, file in sorted(found):
         if left <= 0:
