@@ -152,7 +152,7 @@ def _head(
 ) -> StepGraph:
     """From hidden states to logits, f32 ``[wanted, vocab]``."""
     c, wanted, name = config, Dim("wanted", 1), config.family.name
-    made = GraphWeights(Graph(f"{name}.head"), weights, name, stacks, wanted)
+    made = GraphWeights(Graph(f"{name}.head"), weights, name, stacks, wanted, c.biased)
     x = made.graph.input("hidden", [wanted, c.hidden])
     made.graph.set_outputs([_logits(made, c, share, precision, x)])
     return StepGraph(made.graph, made.params, ())

@@ -11,7 +11,7 @@ from typing import Any
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError
 from rlx.llm.entries import GGUF_FILE, HF_FILE, entries_of, mapping, real, whole
-from rlx.llm.families import FAMILIES, QKV, Family, family_of
+from rlx.llm.families import FAMILIES, Family, family_of
 from rlx.llm.layers import (
     Kind,
     kinds_of,
@@ -48,7 +48,8 @@ class ModelConfig:
     ``expert_groups`` groups of them. ``unit_limit`` and ``unit_slope`` are those of clamped units.
     ``plain_norm``: queries and keys have a norm without weights, in the families that may have it.
     ``kinds`` says what each layer is; those with states have such of the sizes ``recurrent``.
-    ``biased`` are the products and norms whose bias a file must have.
+    ``biased`` are the products, norms and routers' scores whose bias a file must have; ``shared``:
+    layers with experts have one that all rows take.
     """
 
     family: Family
@@ -88,6 +89,7 @@ class ModelConfig:
     recurrent: Recurrent | None = None
     kinds: tuple[Kind, ...] = ()
     biased: tuple[str, ...] = ()
+    shared: bool = False
 
     @property
     def attends(self) -> tuple[bool, ...]:
@@ -168,14 +170,18 @@ class ModelConfig:
         return _made(family, found, HF_FILE)
 
 
-_CONV_BIAS = ("use_conv_bias", "mamba_conv_bias", "conv_bias")
+_UNCORRECTED = ("greedy", "group_limited_greedy")
+"""Ways to choose experts by their scores alone."""
 
 
 def _biased(family: Family, config: Mapping[str, Any]) -> tuple[str, ...]:
-    """The products whose bias a file must have, since its configuration says so."""
-    attention = config.get("attention_bias") is True and not family.latent
-    convolution = family.recurrent and any(config.get(name) is True for name in _CONV_BIAS)
-    return (*(QKV if attention else ()), *(("ssm_conv1d",) if convolution else ()))
+    """The products whose bias a file must have, of its family and as its configuration says."""
+    found = [*family.biased]
+    for entry, default, parts in family.said:
+        value = config.get(entry, default)
+        found = [name for name in found if name not in parts]
+        found += parts if value and value not in _UNCORRECTED else ()
+    return tuple(found)
 
 
 def _find_rope(family: Family, config: Mapping[str, Any], found: dict[str, Any]) -> None:
@@ -212,6 +218,8 @@ def _find_sizes(config: Mapping[str, Any], found: dict[str, Any]) -> None:
     if "intermediate_size_mlp" in config:
         found["expert_inner"] = found.get("inner")
         found["inner"] = config["intermediate_size_mlp"]
+    if "n_shared_experts" in config:
+        found.setdefault("shared", 0)  # null: there is none
     if "multi_query" in config and not config.get("new_decoder_architecture"):
         found["kv_heads"] = 1 if config["multi_query"] else found.get("heads")
     if config.get("model_type") == "falcon_mamba":
@@ -305,7 +313,8 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
         found.get("groups_used") or 1, float(found.get("unit_limit", _UNIT_LIMIT)),
         float(found.get("unit_slope", _UNIT_SLOPE)), turned_of(family, found, kinds, windows),
         bool(found.get("parallel", family.parallel)), latent, bool(found.get("plain_norm", True)),
-        recurrent, kinds, (*family.biased, *found.get("biased", ())),
+        recurrent, kinds, found.get("biased", family.biased),
+        family.shared is not None and bool(found.get("shared", family.shared)),
     )  # fmt: skip
 
 

@@ -31,6 +31,7 @@ GGUF = {
     "value_dim": "attention.value_length", "conv": "ssm.conv_kernel shortconv.l_cache",
     "ssm_inner": "ssm.inner_size", "state": "ssm.state_size", "step_rank": "ssm.time_step_rank",
     "ssm_groups": "ssm.group_count",
+    "shared": "expert_shared_feed_forward_length expert_shared_count",
 }  # fmt: skip
 HF = {
     "vocab": "vocab_size", "hidden": "hidden_size n_embd", "layers": "num_hidden_layers n_layer",
@@ -62,6 +63,8 @@ HF = {
     "step_limits": "time_step_limit", "delta_heads": "linear_num_value_heads",
     "delta_key_heads": "linear_num_key_heads", "delta_width": "linear_value_head_dim",
     "delta_size": "linear_key_head_dim",
+    "shared": "shared_expert_intermediate_size shared_intermediate_size moe_num_shared_experts"
+    " n_shared_experts",
 }  # fmt: skip
 """What a configuration has, by the names in files: of several names the last that is there."""
 

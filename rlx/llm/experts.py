@@ -22,16 +22,18 @@ class FeedForward(GraphWeights):
     def feed_forward(self, i: int, x: Value) -> Value:
         """What a layer's network, or those of its experts, make of the rows."""
         c, name = self.config, f"blk.{i}"
-        shared = self.weights.get(f"{name}.ffn_up_shexp.weight")
-        if f"{name}.ffn_gate_inp.weight" not in self.weights:
-            if shared is None:
-                return self.network(name, x, c.inner)
+        key = f"{name}.ffn_up_shexp.weight"
+        shared = self.weights.get(key)
+        routed = f"{name}.ffn_gate_inp.weight" in self.weights
+        if not routed and shared is None:
+            return self.network(name, x, c.inner)
+        if not routed and shared is not None and not c.experts:
             return self.network(name, x, shared.shape[0], "_shexp")
         y = self.experts(name, x)
-        if shared is None:
+        if shared is None and not c.shared:
             return y
-        z = self.network(name, x, shared.shape[0], "_shexp")
-        if f"{name}.ffn_gate_inp_shexp.weight" in self.weights:
+        z = self.network(name, x, self.stored(key).shape[0], "_shexp")
+        if c.family.shared_gate:
             gate = self.vector(f"{name}.ffn_gate_inp_shexp.weight", c.hidden)
             z = z * (x @ gate.reshape([c.hidden, 1])).sigmoid()
         return y + z
@@ -90,7 +92,7 @@ class FeedForward(GraphWeights):
         sigmoid = c.family.router == "sigmoid"
         scores = logits.sigmoid() if sigmoid else logits.softmax(axis=-1)
         choice = scores
-        if f"{name}.exp_probs_b.bias" in self.weights:
+        if self.has_bias(f"{name}.exp_probs_b"):
             choice = choice + self.vector(f"{name}.exp_probs_b.bias", c.experts)
         if c.expert_groups > 1:
             choice = self.best_groups(choice)

@@ -7,13 +7,29 @@ from typing import Literal
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError, did_you_mean
 
-__all__ = ["FAMILIES", "QKV", "Family", "family_of"]
+__all__ = ["FAMILIES", "Family", "family_of"]
 
-QKV = ("attn_q", "attn_k", "attn_v")
+_QKV = ("attn_q", "attn_k", "attn_v")
 _NORMS = ("attn_norm", "ffn_norm", "output_norm")
-_ALL = (*_NORMS, *QKV, "attn_output", "ffn_up", "ffn_down")
+_ALL = (*_NORMS, *_QKV, "attn_output", "ffn_up", "ffn_down")
+# Entries of config.json that say whether products have a bias: by their name, by what they are
+# where they are not there, and whose biases these are.
+_ATTENTION = ("attention_bias", False, (*_QKV, "attn_output"))
+_ALWAYS = ("attention_bias", True, (*_QKV, "attn_output"))
+_READ = ("attention_bias", False, _QKV)
+_ALWAYS_READ = ("attention_bias", True, _QKV)
+_LATENT = ("attention_bias", False, ("attn_q_a", "attn_kv_a_mqa", "attn_output"))
+_UNITS = ("ffn_gate", "ffn_up", "ffn_down")
+_SHARED = ("ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp")
+_NETWORK = ("mlp_bias", False, (*_UNITS, *_SHARED, "ffn_latent_down", "ffn_latent_up"))
+_EVERY = (*_QKV, "attn_output", *_UNITS, *_SHARED)
+_MIXED = ("ssm_in", "ssm_out")
+_MAMBA = (("use_bias", False, _MIXED), ("use_conv_bias", True, ("ssm_conv1d",)))
+_BESIDE = (("mamba_proj_bias", False, _MIXED), ("mamba_conv_bias", True, ("ssm_conv1d",)))
+_SHORT = ("conv_bias", False, (*_MIXED, "ssm_conv1d"))
+_CORRECTED = ("exp_probs_b",)
 _OF_GPT_OSS = (
-    *QKV, "attn_output", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"
+    *_QKV, "attn_output", "ffn_gate_inp", "ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"
 )  # fmt: skip
 
 
@@ -42,7 +58,9 @@ class Family:
     where a configuration does not say. ``learned``: a table has an embedding of each position.
 
     **Products.** ``activation`` of a configuration that says none under ``activation_key``;
-    ``biased``: those, and norms, whose bias a file must have, of all that may have one;
+    ``biased``: those, norms, and routers' scores ("exp_probs_b"), whose bias a file must have, of
+    all that may have one; ``said``: entries of config.json that say whether some have one (GGUF
+    files have no such entries: what is not of ``biased`` may be missing there);
     ``ungated``: networks have one product before it, and no gate.
     ``together``: q, k and v of each group of heads lie together. ``transposed``: matrices are
     ``[in, out]`` in Hugging Face's files. ``embedding``: a factor of the embeddings, "root" for the
@@ -54,7 +72,9 @@ class Family:
     ``router``: what makes scores of its logits; ``expert_norm``: the scores of the chosen are made
     to sum to 1, unless a configuration says otherwise. ``group_best``: the best so many of a
     group's scores are added to choose groups. ``expert_early``: rows are multiplied by their scores
-    before their experts, not after. ``expert_turned``: in Hugging Face's files the matrices of all
+    before their experts, not after. ``shared``: whether layers with experts have one that all rows
+    take where a configuration does not say (0: not; None: never); ``shared_gate``: it is multiplied
+    by a gate. ``expert_turned``: in Hugging Face's files the matrices of all
     experts are ``[in, out]``; ``expert_pairs``: gate and up of a unit lie side by side there.
     ``clamped``: what gate and up make is clamped (``rlx.llm.experts``).
 
@@ -87,6 +107,7 @@ class Family:
     activation: Literal["silu", "gelu", "gelu_approx", "relu2"] = "silu"
     activation_key: str = "hidden_act"
     biased: tuple[str, ...] = ()
+    said: tuple[tuple[str, bool | str, tuple[str, ...]], ...] = (_ATTENTION,)
     ungated: bool = False
     together: bool = False
     transposed: bool = False
@@ -99,6 +120,8 @@ class Family:
     expert_norm: bool = True
     group_best: int = 2
     expert_early: bool = False
+    shared: int | None = None
+    shared_gate: bool = False
     expert_turned: bool = False
     expert_pairs: bool = False
     clamped: bool = False
@@ -119,25 +142,32 @@ _GLM = (
 )
 
 _ROWS = (
-    Family("llama", ("llama",), ("llama", "mistral", "mixtral"), adjacent="gguf", experts=True),
-    Family("ministral", (), ("ministral",)),
-    Family("smollm3", ("smollm3",), ("smollm3",), adjacent="gguf", unturned=4),
-    Family("seed-oss", ("seed_oss",), ("seed_oss",)),
-    Family("arcee", ("arcee",), ("arcee",), adjacent="gguf", activation="relu2", ungated=True),
-    Family("helium", (), ("helium",), adjacent="all"),
-    Family("ernie4.5", ("ernie4_5",), ("ernie4_5",), adjacent="all"),
-    Family("ernie4.5-moe", ("ernie4_5-moe",), ("ernie4_5_moe",), adjacent="all", experts=True),
+    Family("llama", ("llama",), ("llama", "mistral", "mixtral"), adjacent="gguf", experts=True,
+           said=(_ATTENTION, _NETWORK)),
+    Family("ministral", (), ("ministral",), said=()),
+    Family("smollm3", ("smollm3",), ("smollm3",), adjacent="gguf", unturned=4,
+           said=(_ATTENTION, _NETWORK)),
+    Family("seed-oss", ("seed_oss",), ("seed_oss",),
+           said=(_ALWAYS_READ, ("attention_out_bias", False, ("attn_output",)), _NETWORK)),
+    Family("arcee", ("arcee",), ("arcee",), adjacent="gguf", activation="relu2", ungated=True,
+           said=(_ATTENTION, _NETWORK)),
+    Family("helium", (), ("helium",), adjacent="all", said=(_READ, _NETWORK)),
+    Family("ernie4.5", ("ernie4_5",), ("ernie4_5",), adjacent="all",
+           said=(("use_bias", False, _EVERY),)),
+    Family("ernie4.5-moe", ("ernie4_5-moe",), ("ernie4_5_moe",), adjacent="all", experts=True,
+           biased=_CORRECTED, said=(("use_bias", False, (*_EVERY, "output")),), shared=2),
     Family("hunyuan", ("hunyuan-dense",), ("hunyuan_v1_dense",), qk_norm="head", qk_late=True),
     Family("hunyuan-moe", ("hunyuan-moe",), ("hunyuan_v1_moe",), qk_norm="head", qk_late=True,
-           experts=True),
+           experts=True, shared=1),
     Family("llama4", (), ("llama4_text",), qk_norm="plain", qk_late=True, adjacent="all",
            unturned=4, experts=True, router="sigmoid", expert_norm=False, expert_early=True,
-           expert_turned=True),
+           expert_turned=True, shared=1),
     Family("gpt-oss", ("gpt-oss",), ("gpt_oss",), every=2, sinks=True, experts=True,
-           expert_turned=True, expert_pairs=True, clamped=True, biased=_OF_GPT_OSS),
-    Family("qwen2", ("qwen2",), ("qwen2",), biased=QKV),
+           expert_turned=True, expert_pairs=True, clamped=True, biased=_OF_GPT_OSS,
+           said=(_ALWAYS,)),
+    Family("qwen2", ("qwen2",), ("qwen2",), biased=_QKV, said=()),
     Family("qwen2-moe", ("qwen2moe",), ("qwen2_moe",), experts=True, expert_norm=False,
-           biased=QKV),
+           biased=_QKV, said=(("qkv_bias", True, _QKV),), shared=1, shared_gate=True),
     Family("qwen3", ("qwen3",), ("qwen3",), qk_norm="head"),
     Family("qwen3-moe", ("qwen3moe",), ("qwen3_moe",), qk_norm="head", experts=True),
     Family(
@@ -154,29 +184,33 @@ _ROWS = (
     Family("vaultgemma", (), ("vaultgemma",), _AFTER, shifted=True, every=2,
            activation="gelu_approx", activation_key="hidden_activation", embedding="root"),
     Family("phi", ("phi2",), ("phi",), norm="layer", parallel=True, activation="gelu_approx",
-           biased=_ALL,
-           ungated=True),
-    Family("phi3", ("phi3",), ("phi3",)),
+           biased=(*_ALL, "output"), said=(), ungated=True),
+    Family("phi3", ("phi3",), ("phi3",), said=()),
     Family("mamba", ("mamba",), ("mamba", "falcon_mamba"), recurrent="mamba", network=False,
-           biased=("ssm_dt",)),
-    Family("mamba2", ("mamba2",), ("mamba2",), recurrent="mamba2", network=False),
+           biased=("ssm_dt",), said=_MAMBA),
+    Family("mamba2", ("mamba2",), ("mamba2",), recurrent="mamba2", network=False,
+           said=_MAMBA),
     Family("qwen3-next", (), ("qwen3_next",), shifted=True, qk_norm="head", experts=True,
-           recurrent="delta", gated=True),
+           recurrent="delta", gated=True, shared=1, shared_gate=True),
     Family("jamba", ("jamba",), ("jamba",), unturned=1, experts=True, expert_norm=False,
-           recurrent="mamba", part_norms=True, biased=("ssm_dt",)),
-    Family("bamba", (), ("bamba",), turned_share=0.5, recurrent="mamba2"),
+           recurrent="mamba", part_norms=True, biased=("ssm_dt",), said=_BESIDE),
+    Family("bamba", (), ("bamba",), turned_share=0.5, recurrent="mamba2",
+           said=(_ATTENTION, _NETWORK, *_BESIDE)),
     Family("granite-hybrid", ("granitehybrid",), ("granitemoehybrid",), adjacent="gguf",
-           unturned=1, experts=True, recurrent="mamba2"),
+           unturned=1, experts=True, recurrent="mamba2", shared=1,
+           said=(_ATTENTION, *_BESIDE)),
     Family("nemotron-h", ("nemotron_h", "nemotron_h_moe"), ("nemotron_h",), unturned=1,
-           activation="relu2",
-           activation_key="mlp_hidden_act", experts=True, router="sigmoid", recurrent="mamba2",
-           network=False, ungated=True),
-    Family("lfm2", ("lfm2",), ("lfm2",), qk_norm="head", recurrent="conv"),
+           activation="relu2", activation_key="mlp_hidden_act", experts=True, router="sigmoid",
+           recurrent="mamba2", network=False, ungated=True, biased=_CORRECTED,
+           said=(_ATTENTION, _NETWORK, *_MAMBA), shared=1),
+    Family("lfm2", ("lfm2",), ("lfm2",), qk_norm="head", recurrent="conv",
+           said=(_SHORT,)),
     Family("lfm2-moe", ("lfm2moe",), ("lfm2_moe",), qk_norm="head", experts=True, router="sigmoid",
-           recurrent="conv"),
-    Family("granite", ("granite",), ("granite",), adjacent="gguf"),
+           recurrent="conv", biased=_CORRECTED,
+           said=(_SHORT, ("use_expert_bias", True, _CORRECTED))),
+    Family("granite", ("granite",), ("granite",), adjacent="gguf", said=(_ATTENTION, _NETWORK)),
     Family("granite-moe", ("granitemoe",), ("granitemoe", "granitemoeshared"), adjacent="gguf",
-           experts=True),
+           experts=True, shared=0),
     Family("olmo", ("olmo",), ("olmo",), adjacent="gguf", norm="plain"),
     Family("olmo2", ("olmo2",), ("olmo2",), _AFTER, before=False, after=True, qk_norm="whole"),
     Family("olmo3", (), ("olmo3",), _AFTER, before=False, after=True, qk_norm="whole", every=4,
@@ -185,45 +219,51 @@ _ROWS = (
     Family("flex-olmo", (), ("flex_olmo",), _AFTER, before=False, after=True, qk_norm="whole",
            experts=True, expert_norm=False),
     Family("exaone4", ("exaone4",), ("exaone4",), _AFTER, before=False, after=True,
-           qk_norm="head", every=4, unturned="full"),
-    Family("glm", (), ("glm",), adjacent="all"),
-    Family("glm4", ("glm4",), ("glm4",), _GLM, after=True, adjacent="all"),
+           qk_norm="head", every=4, unturned="full", said=()),
+    Family("glm", (), ("glm",), adjacent="all", said=(_ALWAYS_READ,)),
+    Family("glm4", ("glm4",), ("glm4",), _GLM, after=True, adjacent="all",
+           said=(_ALWAYS_READ,)),
     Family("glm4-moe", ("glm4moe",), ("glm4_moe",), qk_norm="head", qk_optional=True,
-           experts=True, router="sigmoid"),
-    Family("dots1", ("dots1",), ("dots1",), qk_norm="head", experts=True, router="sigmoid"),
-    Family("solar-open", (), ("solar_open",), experts=True, router="sigmoid"),
+           experts=True, router="sigmoid", biased=_CORRECTED, said=(_READ,), shared=1),
+    Family("dots1", ("dots1",), ("dots1",), qk_norm="head", experts=True, router="sigmoid",
+           biased=_CORRECTED, shared=0),
+    Family("solar-open", (), ("solar_open",), experts=True, router="sigmoid",
+           biased=_CORRECTED, said=(_READ,), shared=1),
     Family("minimax-m2", ("minimax-m2",), ("minimax_m2",), qk_norm="whole", experts=True,
-           router="sigmoid"),
+           router="sigmoid", biased=_CORRECTED, said=()),
     Family("deepseek-v2", ("deepseek2",), ("deepseek_v2",), adjacent="all", latent=True,
-           experts=True, expert_norm=False, group_best=1),
+           experts=True, expert_norm=False, group_best=1, shared=2,
+           said=(_LATENT, _NETWORK, ("topk_method", "greedy", _CORRECTED))),
     Family("deepseek-v3", ("deepseek2",), ("deepseek_v3",), adjacent="all", latent=True,
-           experts=True, router="sigmoid"),
+           experts=True, router="sigmoid", biased=_CORRECTED, shared=1,
+           said=(_LATENT, ("topk_method", "noaux_tc", _CORRECTED))),
     Family("cohere", ("command-r",), ("cohere",), norm="layer", parallel=True, qk_norm="heads",
            qk_optional=True, adjacent="all", multiplied=True),
     Family("cohere2", ("cohere2",), ("cohere2",), norm="layer", parallel=True, adjacent="all",
            every=4, unturned="full", multiplied=True),
     Family("starcoder2", ("starcoder2",), ("starcoder2",), norm="layer", biased=_NORMS,
-           activation="gelu_approx", ungated=True),
+           activation="gelu_approx", ungated=True, said=(("use_bias", True, _EVERY),)),
     Family("stablelm", ("stablelm",), ("stablelm",), norm="layer", biased=_NORMS, qk_norm="heads",
-           qk_optional=True),
+           qk_optional=True, said=(("use_qkv_bias", False, _QKV),)),
     Family("nemotron", ("nemotron",), ("nemotron",), norm="layer", biased=_NORMS, shifted=True,
-           activation="relu2", ungated=True),
+           activation="relu2", ungated=True, said=(_ATTENTION, _NETWORK)),
     Family("jais2", ("jais2",), ("jais2",), norm="layer", biased=_NORMS,
-           activation="relu2", ungated=True),
+           activation="relu2", ungated=True, said=(_ALWAYS, ("mlp_bias", True, _UNITS))),
     Family("gpt-neox", ("gptneox",), ("gpt_neox",), norm="layer", parallel=True,
            activation="gelu", together=True, biased=(*_NORMS, "ffn_up", "ffn_down"),
-           ungated=True),
-    Family("gpt-j", (), ("gptj",), norm="layer", biased=_NORMS, parallel=True, adjacent="all",
-           activation="gelu_approx", activation_key="activation_function", ungated=True),
+           said=(_ALWAYS,), ungated=True),
+    Family("gpt-j", (), ("gptj",), norm="layer", parallel=True, adjacent="all",
+           activation="gelu_approx", activation_key="activation_function", ungated=True,
+           biased=(*_NORMS, "ffn_up", "ffn_down", "output"), said=()),
     Family("falcon", ("falcon",), ("falcon",), norm="layer", biased=_NORMS, parallel=True,
-           activation="gelu",
-           activation_key="activation", together=True, ungated=True),
+           activation="gelu", activation_key="activation", together=True, ungated=True,
+           said=(("bias", False, _EVERY),)),
     Family("gpt2", ("gpt2",), ("gpt2",), norm="layer", learned=True, activation="gelu_approx",
            activation_key="activation_function", transposed=True, biased=_ALL,
-           ungated=True),
+           said=(), ungated=True),
     Family("starcoder", ("starcoder",), ("gpt_bigcode",), norm="layer", learned=True,
            activation="gelu_approx", activation_key="activation_function", biased=_ALL,
-           ungated=True),
+           said=(), ungated=True),
 )  # fmt: skip
 
 FAMILIES = {row.name: row for row in _ROWS}

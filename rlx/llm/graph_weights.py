@@ -28,7 +28,7 @@ Array = np.ndarray[Any, Any]
 
 class GraphWeights:
     """Params of a graph, made as they are asked for; ``family`` is what messages call the model.
-    ``biased`` are the products and norms of layers whose bias a file must have.
+    ``biased`` are the products, norms and routers' scores whose bias a file must have.
 
     ``stacks`` are the adapters of matrices. Where there are any, ``adapter``, i32 ``[rows]``, says
     which one a row has.
@@ -51,11 +51,16 @@ class GraphWeights:
         self.inputs: dict[str, Value] = {}
         """What each matrix of ``linear`` multiplies."""
 
-    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
-        """A weight, of the shape that the configuration asks for."""
+    def stored(self, name: str) -> Tensor:
+        """A weight that the file must have."""
         found = self.weights.get(name)
         if found is None:
             raise ModelError(f"a {self.family} needs {name}, and the file has none")
+        return found
+
+    def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
+        """A weight, of the shape that the configuration asks for."""
+        found = self.stored(name)
         if found.shape != shape:
             raise ModelError(
                 f"{name} is {list(found.shape)}, and the configuration asks for {list(shape)}"
@@ -100,9 +105,9 @@ class GraphWeights:
         in_16_bits: bool = False,
         adapted: str | None = None,
     ) -> Value:
-        """``x @ w.T``, what adapters of ``adapted`` (by default of the matrix) add to it, and the
-        bias if the file has one; of some rows of ``w``, or of the columns that ``x`` has, and then
-        the ``total`` of the product. Where a session rounds ``x`` to 8
+        """``x @ w.T``, what adapters of ``adapted`` (by default of the matrix) add to it, and its
+        bias if there is one; of some rows of ``w``, or of the columns that ``x`` has, and then the
+        ``total`` of the product. Where a session rounds ``x`` to 8
         bits (``Precision.Q8``), what that leaves of it can be multiplied too (``in_16_bits``): as a
         second row, which takes no longer where memory is what is waited for."""
         self.inputs[name] = x
@@ -114,13 +119,14 @@ class GraphWeights:
             y = stack([x, x - _in_8_bits(x)]).dequant_matmul(w, scheme).sum(axes=0)
         else:
             y = x.dequant_matmul(w, scheme)
-        y = total(self._adapted(y, x, adapted or name, dim, part))
-        if self.has_bias(name):
-            y = y + self.vector(f"{name}.bias", shape[0], rows)
+        own = adapted or name
+        y = total(self._adapted(y, x, own, dim, part))
+        if self.has_bias(own):
+            y = y + self.vector(f"{own}.bias", shape[0], rows)
         return y
 
     def has_bias(self, name: str) -> bool:
-        """Whether a product or a norm has a bias, or must have one."""
+        """Whether a product, a norm or a router's scores have a bias, or must have one."""
         return f"{name}.bias" in self.weights or name.rpartition(".")[2] in self.biased
 
     def _adapted(self, y: Value, x: Value, name: str, dim: int, part: range | None) -> Value:
