@@ -160,7 +160,9 @@ class Rerank:
         """
         if top is not None and top < 1:
             raise ShapeError(f"top must be 1 or more, found {top}; leave it out for all")
-        logits = self._logits(query, texts, batch_size, progress)
+        return self._best(self._logits(query, texts, batch_size, progress), top)
+
+    def _best(self, logits: Array, top: int | None) -> list[tuple[int, float]]:
         # Scores near 1 are the same number where logits still differ.
         best, scores = np.argsort(-logits, kind="stable")[:top], self._scores(logits)
         return [(int(n), float(scores[n])) for n in best]

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
-from collections.abc import Iterator
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +108,91 @@ def test_rankings(encoder: Embed | Rerank, client: TestClient) -> None:
         body, kind = json.dumps({**asked, **change}), {"content-type": "application/json"}
         reply = client.post("/v1/rerank", content=body, headers=kind)
         assert reply.status_code == status and says in reply.json()["error"]["message"]
+
+
+@contextmanager
+def watched(encoder: Rerank, monkeypatch: pytest.MonkeyPatch, begun: Callable[[], None]) -> Any:
+    """How many documents each part has that is ranked; ``begun`` is called when the first is."""
+    parts: list[int] = []
+    logits = encoder._logits
+
+    def counted(query: str, texts: Any, *rest: Any, **options: Any) -> Any:
+        parts.append(len(texts))
+        if len(parts) == 1:
+            begun()
+        return logits(query, texts, *rest, **options)
+
+    with monkeypatch.context() as m:
+        m.setattr(encoder, "_logits", counted)
+        yield parts
+
+
+def test_rankings_give_way_to_each_other(
+    encoder: Embed | Rerank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(encoder, Rerank):
+        return
+    app = make_encoder_app(encoder, model="small")
+    many = [" ".join("bcdefgh"[n % 7 :]) + " a" * (n % 5) for n in range(200)]
+    best = encoder.rank("c d", many, 50)
+
+    def begun() -> None:
+        end = time.monotonic() + 60
+        while app.state.server.active < 2 and time.monotonic() < end:
+            time.sleep(0.001)
+
+    asked = ({"documents": many, "top_n": 50}, {"documents": TEXTS})
+    with (
+        watched(encoder, monkeypatch, begun) as parts,
+        TestClient(app) as two,
+        ThreadPoolExecutor(2) as pool,
+    ):
+        long, short = pool.map(lambda a: two.post("/v1/rerank", json={"query": "c d", **a}), asked)
+    assert sorted(parts) == [4, 8, *[32] * 6] and parts.index(4) <= 2, "one waited for the other"
+    for reply, wanted in ((long, best), (short, encoder.rank("c d", TEXTS))):
+        found = [(r["index"], r["relevance_score"]) for r in reply.json()["results"]]
+        assert found == wanted
+    assert long.json()["usage"]["total_tokens"] == encoder.count_tokens("c d", many)
+
+
+def test_a_ranking_ends_when_its_client_has_gone(
+    encoder: Embed | Rerank, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not isinstance(encoder, Rerank):
+        return
+    app = make_encoder_app(encoder, model="small")
+    body = json.dumps({"query": "c d", "documents": ["b"] * 200}).encode()
+    scope = {
+        "type": "http", "method": "POST", "path": "/v1/rerank", "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }  # fmt: skip
+    answered, sent = threading.Event(), list[Any]()
+
+    async def ask() -> None:
+        loop, gone = asyncio.get_running_loop(), asyncio.Event()
+        messages = [{"type": "http.request", "body": body}]
+
+        async def receive() -> Any:
+            if messages:
+                return messages.pop()
+            await gone.wait()
+            return {"type": "http.disconnect"}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+            answered.set()
+
+        def begun() -> None:
+            loop.call_soon_threadsafe(gone.set)
+            answered.wait(60)
+
+        with watched(encoder, monkeypatch, begun) as parts:
+            await app(scope, receive, send)
+            await asyncio.to_thread(app.state.server.thread.shutdown)
+        assert parts == [32], "parts were ranked that no one waits for"
+
+    asyncio.run(ask())
+    assert sent[0]["status"] == 499 and app.state.server.metrics.cancelled == 1
 
 
 def test_health_and_metrics(client: TestClient) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -23,7 +23,7 @@ from rlx.models.rerank import Rerank
 __all__ = ["make_encoder_app"]
 
 AT_ONCE = 32
-"""The texts of a request that are encoded before those of another have their turn."""
+"""The texts of a request that are encoded, or ranked, before those of another have their turn."""
 
 T = TypeVar("T")
 
@@ -81,19 +81,26 @@ class _Encoder(Service):
         for ids in texts:
             if not isinstance(ids, str):
                 _check(ids, self.encoder)
-        vectors, tokens = list[Any](), 0
+        return await self._in_parts(texts, lambda some: _encoded(self.encoder, some))
+
+    async def _in_parts(
+        self, texts: Sequence[T], work: Callable[[Sequence[T]], tuple[Iterable[Any], int]]
+    ) -> tuple[list[Any], int]:
+        """What work makes of texts, and how many tokens these are. Between parts others have their
+        turn, and work ends if it is cancelled."""
+        found, tokens = list[Any](), 0
         for at in range(0, len(texts), AT_ONCE):
             some = texts[at : at + AT_ONCE]
-            more, count = await self._run(lambda some=some: _encoded(self.encoder, some))
-            vectors, tokens = vectors + more, tokens + count
-        return vectors, tokens
+            more, count = await self._run(lambda some=some: work(some))
+            found, tokens = [*found, *more], tokens + count
+        return found, tokens
 
     async def rerank(self, request: Request) -> Response:
         """Documents in the order of how well they answer a query."""
         body, _ = await self.body(request)
         with self.admitted():
             asked = requests.ranking(body, self.names)
-            found = await unless_gone(request.receive, self._run(lambda: self._ranked(asked)))
+            found = await unless_gone(request.receive, self._ranked(asked))
         if found is None:
             self.metrics.cancelled += 1
             return Response(status_code=499)
@@ -101,10 +108,18 @@ class _Encoder(Service):
         self.metrics.prompt_tokens += tokens
         return JSONResponse(ranked(best, asked, self.model, tokens))
 
-    def _ranked(self, asked: requests.Ranking) -> tuple[list[tuple[int, float]], int]:
-        assert isinstance(self.encoder, Rerank)
-        best = self.encoder.rank(asked.query, asked.documents, asked.top, progress=False)
-        return best, self.encoder.count_tokens(asked.query, asked.documents)
+    async def _ranked(self, asked: requests.Ranking) -> tuple[list[tuple[int, float]], int]:
+        """The best documents of all, with their scores, and how many tokens these are."""
+        encoder, query = self.encoder, asked.query
+        assert isinstance(encoder, Rerank)
+        logits, tokens = await self._in_parts(
+            asked.documents,
+            lambda some: (
+                encoder._logits(query, some, AT_ONCE, progress=False),
+                encoder.count_tokens(query, some),
+            ),
+        )
+        return encoder._best(np.array(logits, np.float32), asked.top), tokens
 
 
 def _encoded(encoder: Any, texts: Sequence[str | list[int]]) -> tuple[list[Any], int]:
