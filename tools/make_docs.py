@@ -333,6 +333,9 @@ of an argument that is a view of a larger tensor. What `forward` only asserts of
 elements, as `torch._check` does, is not checked. Nor is a condition on a size that is
 `Dim.DYNAMIC`, as `x.shape[0] % 2 == 0`: the graph takes the way that the arguments took. torch
 refuses it for a `Dim` with a name, and RLX a number computed of sizes that torch has fixed.
+What an op demands of elements is checked: an index out of range, or rows for a mask with another
+number of true places, is a `FaultError` of the run. Indices from -n to -1 count from the end, also
+where torch refuses them, as in `embedding` and `gather`.
 
 `python tools/torch_survey.py timm` and `... transformers` try whole models with fresh weights: the
 smallest of each family, and each architecture made small. timm 1.0.31 has 98 families: with

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import GraphError, ModelError, RlxError, UnsupportedError
+from rlx.errors import FaultError, GraphError, ModelError, RlxError, ShapeError, UnsupportedError
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: it is a peer only")
 F: Any = torch.nn.functional
@@ -278,6 +278,20 @@ def test_dropout_takes_a_key() -> None:
     np.testing.assert_allclose(mean, expected, atol=0.3)
 
 
+def test_rows_of_a_symbolic_number_are_counted_in_the_run() -> None:
+    put = Function(lambda x, mask, rows: x.index_put((mask,), rows))
+    sizes = {"args": (None, None, {0: torch.export.Dim.DYNAMIC})}
+    x, rows = torch.ones(5, 2), torch.randn(3, 2)
+    mask = torch.tensor([True, False, True, True, False])
+    g = rlx.from_torch(put, x, mask, rows, dynamic_shapes=sizes)
+    run = rlx.Session("cpu").compile(g).run
+    names = [str(v.name) for v in g.inputs]
+    feeds = dict(zip(names, (x.numpy(), mask.numpy(), rows.numpy()), strict=True))
+    np.testing.assert_array_equal(run(feeds)[0], put(x, mask, rows))
+    with pytest.raises(FaultError, match=r"rows where a mask is true.*found 1, from"):
+        run(feeds | {names[2]: rows[:2].numpy()})
+
+
 ANY = {"args": ({0: torch.export.Dim.DYNAMIC},)}
 
 REFUSED: list[tuple[type[RlxError], str, Any]] = [
@@ -295,6 +309,14 @@ REFUSED: list[tuple[type[RlxError], str, Any]] = [
         Function(lambda x: x.index_put((x > 0,), x[0], accumulate=True)), torch.ones(1))),
     (UnsupportedError, "of axes that are not the first; transpose it", lambda: rlx.from_torch(
         Function(lambda x: torch.ops.aten.index_put(x, [None, x[0] > 0], x[:, :1])), torch.ones(2, 2))),
+    (ShapeError, "3 rows where a mask is true in more or fewer places.*found 1", lambda: rlx.from_torch(
+        Function(lambda x: x.index_put((torch.arange(3) > 0,), x)), torch.ones(3))),
+    (ShapeError, "output_size=4 and repeats with another sum.*found 1", lambda: rlx.from_torch(
+        Function(lambda x: x.repeat_interleave(torch.tensor([1, 4]), output_size=4)), torch.ones(2))),
+    (ShapeError, "negative repeats.*found 1", lambda: rlx.from_torch(
+        Function(lambda x: x.repeat_interleave(torch.tensor([-1, 4]))), torch.ones(2))),
+    (ModelError, "torch cannot run the module on the example.*RuntimeError.*mask", lambda: rlx.from_torch(
+        Function(lambda x: x.masked_scatter(x > 0, x[:2])), torch.ones(3))),
     (UnsupportedError, "repeat_interleave.*depends on the elements", lambda: rlx.from_torch(
         Function(lambda x: x.repeat_interleave(x.int())), torch.ones(2))),
     (UnsupportedError, "its result is stored as torch.sparse_coo|element type", lambda: rlx.from_torch(

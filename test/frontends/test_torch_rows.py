@@ -12,7 +12,7 @@ import scipy.special
 import scipy.stats
 
 import rlx
-from rlx.errors import UnsupportedError
+from rlx.errors import FaultError, UnsupportedError
 from rlx.frontends.torch.memory import Memory
 from rlx.frontends.torch.node import Keys, Node
 from rlx.frontends.torch.rows import FAMILIES, ROWS
@@ -129,6 +129,79 @@ def test_a_row_is_what_numpy_says(
     found = row(n, *[given(a) for a in args])
     g.set_outputs([found[0] if isinstance(found, tuple) else found])
     np.testing.assert_allclose(rlx.interpret(g, feeds)[0], expected, rtol=1e-5, atol=1e-6)
+
+
+def _mask(*places: int) -> Any:
+    return np.isin(np.arange(4), places)
+
+
+def _put(x: Any, mask: Any, rows: Any) -> Any:
+    out = x.copy()
+    out[mask] = rows
+    return out
+
+
+LINES, CUT = Y.T, np.sort(X, axis=None)
+COUNTED: list[tuple[str, Callable[[Any], Any], Callable[..., Any], list[Any], list[Any], str]] = [
+    ("index_put", lambda m: (LINES, [m], LINES[:2]), lambda x, m, rows: _put(x, m[0], rows),
+     [_mask(0, 2), _mask(1, 3)], [_mask(), _mask(3), _mask(0, 1, 2), _mask(0, 1, 2, 3)],
+     "2 rows where a mask is true in more or fewer places"),
+    ("index_put", lambda m: (LINES, [m], LINES[:1]), lambda x, m, rows: _put(x, m[0], rows),
+     [_mask(), _mask(2), _mask(0, 1, 3)], [], ""),
+    ("index_put", lambda m: (LINES, [m], LINES[:0]), lambda x, m, rows: _put(x, m[0], rows),
+     [_mask()], [_mask(1)], "0 rows where a mask is true in more or fewer places"),
+    ("index_put", lambda m: (X, [m], Y[0, :3]), lambda x, m, rows: _put(x, m[0], rows),
+     [CUT[-4] < X], [CUT[-3] < X, X < 9],
+     "3 rows where a mask is true in more or fewer places"),
+    ("masked_scatter", lambda m: (X[:2], m, Y[:1, :2]), lambda x, m, s: _put(x, x * m != 0, s[0]),
+     [_mask(1), _mask(3)], [_mask(0, 1)], "from 2 elements where a mask is true in more places"),
+    ("masked_scatter", lambda m: (X[0], m, Y), lambda x, m, s: _put(x, m, s.flat[: m.sum()]),
+     [_mask(), _mask(2), _mask(0, 1, 2, 3)], [], ""),
+    ("masked_scatter", lambda m: (X[0], m, Y[0, :1]), lambda x, m, s: _put(x, m, s[: m.sum()]),
+     [_mask(), _mask(2)], [_mask(0, 1)], "from 1 elements where a mask is true in more places"),
+    ("masked_scatter", lambda m: (X[0], m, Y[0, :0]), lambda x, m, s: x,
+     [_mask()], [_mask(1)], "from 0 elements where a mask is true in more places"),
+    ("repeat_interleave.Tensor", lambda r: (r, 5), lambda r, _: np.repeat(np.arange(3), r),
+     [np.array([2, 0, 3]), np.array([5, 0, 0])], [np.array([2, 0, 2]), np.array([0, 9, 1])],
+     "output_size=5 and repeats with another sum"),
+    ("repeat_interleave.Tensor", lambda r: (r, 5), lambda r, _: np.repeat(np.arange(3), r),
+     [np.array([0, 0, 5])], [np.array([6, -1, 0])], "negative repeats"),
+    ("one_hot", lambda i: (i, 3), lambda i, n: np.eye(n, dtype=np.int64)[i],
+     [np.array([[0, 2], [1, 1]])], [np.array([[0, 3], [1, 1]]), np.array([[0, -1], [1, 1]])],
+     "classes outside of 0 to 2"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", COUNTED, ids=[f"{i}-{c[0]}" for i, c in enumerate(COUNTED)])
+def test_a_count_that_is_not_as_torch_wants_it_is_a_fault(row: Any) -> None:
+    name, args, theirs, right, wrong, told = row
+    g = rlx.Graph()
+    counts = g.input("counts", right[0].shape, dtype(right[0].dtype))
+    feeds: dict[str, Any] = {}
+
+    def given(a: Any) -> Any:
+        if a is right[0]:
+            return counts
+        if isinstance(a, list):
+            return [given(v) for v in a]
+        if not isinstance(a, np.ndarray):
+            return a
+        feeds[f"x{len(feeds)}"] = a
+        return g.input(f"x{len(feeds) - 1}", a.shape, dtype(a.dtype))
+
+    expected = theirs(*args(right[0]))
+    of = TensorType(expected.shape, dtype(expected.dtype))
+    mine = given(list(args(right[0])))
+    g.set_outputs([ROWS[name](Node(name, [of], lambda: dtype("f32")), *mine)])
+    compiled = rlx.Session("cpu").compile(g)
+    for each in right:
+        for run in (compiled.run, lambda f: rlx.interpret(g, f)):
+            found = run({"counts": each} | feeds)[0]
+            np.testing.assert_array_equal(found, theirs(*args(each)))
+    for each in wrong:
+        for run in (compiled.run, lambda f: rlx.interpret(g, f)):
+            with pytest.raises(FaultError, match=rf"{told}.*found [1-9]"):
+                run({"counts": each} | feeds)
 
 
 @pytest.mark.parametrize("rank", [2, 4])

@@ -147,10 +147,16 @@ def output_names(program: Any, count: int) -> list[str]:
 
 
 def check_graph(graph: Graph, program: Any) -> None:
-    """ModelError if the compiled graph differs from the program on its example arguments."""
+    """ModelError if the compiled graph differs from the program on its example arguments, or if
+    torch itself fails on them."""
     args, kwargs = program.example_inputs
-    with torch.no_grad():
-        results = torch.utils._pytree.tree_leaves(program.module()(*args, **kwargs))
+    try:
+        with torch.no_grad():
+            results = torch.utils._pytree.tree_leaves(program.module()(*args, **kwargs))
+    except Exception as e:  # torch's own, of many kinds
+        raise ModelError(
+            f"torch cannot run the module on the example arguments: {type(e).__name__}: {e}"
+        ) from None
     names = output_names(program, len(results))
     expected = {
         name: array_of(t) if isinstance(t, torch.Tensor) else np.asarray(t)

@@ -8,11 +8,14 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import ShapeError
 from rlx.frontends.common.values import constant, scalar
 from rlx.frontends.torch.node import Node, Operand, Row, Rows, axis_of
 from rlx.frontends.torch.rows.movement import bounds
+from rlx.ir.graph import topological
+from rlx.ir.interpreter import evaluate, replay
 from rlx.ir.value import Value
-from rlx.ops.indexing.along import gather_nd, put_along_axis, scatter_nd, take_along_axis
+from rlx.ops.indexing.along import Position, gather_nd, put_along_axis, scatter_nd, take_along_axis
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.movement.constant import Iota
 from rlx.ops.pointwise.binary import Maximum
@@ -133,14 +136,43 @@ def _put_by_masks(
     if lead or values.rank > behind + 1:
         n.refuse("values are written by a mask of axes that are not the first; transpose it")
     if values.rank == behind + 1:
-        values = _in_order(values, mask)
+        count = values.shape[0]
+        if count == 1:
+            values = values.reshape(values.shape[1:])
+        else:
+            off = (_true_places(mask) - n.cast(count, i64)).abs()
+            told = f"index_put of {count} rows where a mask is true in more or fewer places"
+            values = _in_order(values, mask, off, f"{told} (the index is the difference)")
     return Where.build(chosen, values, x)
 
 
-def _in_order(rows: Value, mask: Value) -> Value:
-    """For each place of a mask the row that is its own, if it is true there."""
-    at = mask.reshape([-1]).cast(i64).cumsum(0) - 1
+def _true_places(mask: Value) -> Value:
+    """How many places of a mask are true, as an i64 of shape [1]."""
+    return mask.reshape([-1]).cast(i64).sum([0], True)
+
+
+def _in_order(rows: Value, mask: Value, off: Value, told: str) -> Value:
+    """For each place of a mask the row that is its own, if it is true there; ``off`` and ``told``
+    are those of ``_if_none``."""
+    at = _if_none(mask.reshape([-1]).cast(i64).cumsum(0) - 1, off, told)
+    if rows.shape[0] == 0:  # then no place is true
+        rows = constant(0, rows.dtype).expand([1, *rows.shape[1:]])
     return Gather.build(rows, at, 0, "clip").reshape([*mask.shape, *rows.shape[1:]])
+
+
+def _if_none(x: Value, off: Value, told: str) -> Value:
+    """Integers as they are, if a count of what is wrong, an i64 of shape [1], is 0. Else there is
+    no result, which is an error here where the count is known, and else a fault of the run: as for
+    an index that is the count, of an axis with the place 0 alone. ``told`` says what is wrong."""
+    ops = topological([off])
+    read = [off, *(v for op in ops for v in op.present)]
+    if not all(v.op is not None and v.type.is_static for v in read):
+        return x + Position(off, (1,), "fault", 0, told).out
+    found: dict[Value, Any] = {}
+    replay(ops, found, evaluate)
+    if found[off].any():
+        raise ShapeError(f"{told}: found {found[off].item()}")
+    return x
 
 
 # -- writing along an axis -----------------------------------------------------------------
@@ -281,14 +313,21 @@ def diagonal_scatter(
 
 
 def masked_scatter(n: Node, x: Value, mask: Value, source: Value) -> Value:
-    """The elements of the source, in order, where a mask is true."""
-    mask = mask.expand(x.shape)
-    return Where.build(mask, _in_order(source.reshape([-1]), mask), x)
+    """The elements of the source, in order, where a mask is true; there may be more of them."""
+    mask, line = mask.expand(x.shape), source.reshape([-1])
+    count = line.shape[0]
+    off = (_true_places(mask) - n.cast(count, i64)).maximum(0)
+    told = f"masked_scatter from {count} elements where a mask is true in more places"
+    found = _in_order(line, mask, off, f"{told} (the index is how many more)")
+    return Where.build(mask, found, x)
 
 
 def one_hot(n: Node, x: Value, num_classes: int = -1) -> Value:
     if num_classes < 0:
         n.refuse("the number of its classes depends on data; give num_classes")
+    outside = x.lt(0).logical_or(x.ge(num_classes)).cast(i64).reshape([-1]).sum([0], True)
+    told = f"one_hot with classes outside of 0 to {num_classes - 1} (the index is how many)"
+    x = _if_none(x.cast(i64).reshape([-1]), outside, told).reshape(x.shape)
     return x.one_hot(num_classes, dtype=i64)
 
 
@@ -305,8 +344,16 @@ def searched(
 
 def counted(n: Node, repeats: Value, output_size: int | None = None) -> Value:
     """Each place as often as it is said: the first whose repeats, with those before, are more."""
-    ends = repeats.cast(i64).cumsum(0)
-    return n.cast(ends.searchsorted(Iota.build(n.shape, 0, i64), "right"))
+    repeats = repeats.cast(i64)
+    below = repeats.lt(0).cast(i64).sum([0], True)
+    places = Iota.build(n.shape, 0, i64)
+    told = "repeat_interleave with negative repeats (the index is how many)"
+    places = _if_none(places, below, told)
+    if output_size is not None:
+        off = (repeats.sum([0], True) - n.cast(output_size, i64)).abs()
+        told = f"repeat_interleave with output_size={output_size} and repeats with another sum"
+        places = _if_none(places, off, f"{told} (the index is the difference)")
+    return n.cast(repeats.cumsum(0).searchsorted(places, "right"))
 
 
 def bucketed(
