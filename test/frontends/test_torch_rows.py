@@ -12,10 +12,11 @@ import scipy.special
 import scipy.stats
 
 import rlx
-from rlx.errors import FaultError, UnsupportedError
+from rlx.errors import FaultError, ShapeError, UnsupportedError
 from rlx.frontends.torch.memory import Memory
 from rlx.frontends.torch.node import Keys, Node
 from rlx.frontends.torch.rows import FAMILIES, ROWS
+from rlx.ops.indexing.along import Position
 from rlx.types import TensorType, dtype
 
 RNG = np.random.default_rng(0)
@@ -202,6 +203,17 @@ def test_a_count_that_is_not_as_torch_wants_it_is_a_fault(row: Any) -> None:
         for run in (compiled.run, lambda f: rlx.interpret(g, f)):
             with pytest.raises(FaultError, match=rf"{told}.*found [1-9]"):
                 run({"counts": each} | feeds)
+
+
+def test_a_count_that_is_known_is_right_or_refused() -> None:
+    g = rlx.Graph()
+    n = Node("repeat_interleave.Tensor", [TensorType((5,), dtype("i64"))], lambda: dtype("f32"))
+    row = ROWS["repeat_interleave.Tensor"]
+    g.set_outputs([row(n, g.constant(np.array([2, 0, 3])), 5)])
+    np.testing.assert_array_equal(rlx.interpret(g, {})[0], [0, 0, 2, 2, 2])
+    assert not any(isinstance(node, Position) for node in g.nodes())
+    with pytest.raises(ShapeError, match=r"output_size=5 and repeats with another sum.*found 1"):
+        row(n, g.constant(np.array([1, 0, 3])), 5)
 
 
 @pytest.mark.parametrize("rank", [2, 4])
