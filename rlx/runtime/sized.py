@@ -282,9 +282,9 @@ class Variants(SizedVariants):
 def _few(conditions: str) -> str:
     """Conditions in a line that one reads: of many the first."""
     each = conditions.split(", ")
-    return (
-        conditions if len(each) <= MOST_SAID else f"{each[0]} and {len(each) - 1} more conditions"
-    )
+    if len(each) <= MOST_SAID:
+        return conditions
+    return f"{each[0]} and {len(each) - 1} more conditions"
 
 
 def _rank(variant: SizedVariant) -> tuple[bool, bool]:

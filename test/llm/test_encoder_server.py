@@ -55,19 +55,23 @@ def test_embeddings(encoder: Embed | Rerank, client: TestClient) -> None:
     if not isinstance(encoder, Embed):
         assert client.post("/v1/embeddings", json={"input": "a"}).status_code == 404
         return
-    judge = openai.OpenAI(base_url="http://testserver/v1", api_key="none", http_client=client)
+    judge: Any = openai.OpenAI(base_url="http://testserver/v1", api_key="none", http_client=client)
     assert [m.id for m in judge.models.list()] == ["small"]
     wanted = encoder.encode(TEXTS)
     for given in ({}, {"encoding_format": "float"}):
         found: Any = judge.embeddings.create(model="small", input=TEXTS, **given)
-        np.testing.assert_array_equal(np.float32([row.embedding for row in found.data]), wanted)
+        np.testing.assert_array_equal(
+            np.array([row.embedding for row in found.data], np.float32), wanted
+        )
     assert found.usage.prompt_tokens == encoder.count_tokens(TEXTS)
     many = judge.embeddings.create(model="small", input=TEXTS * 20)
-    np.testing.assert_array_equal(np.float32([r.embedding for r in many.data[76:]]), wanted)
+    np.testing.assert_array_equal(
+        np.array([r.embedding for r in many.data[76:]], np.float32), wanted
+    )
     row = np.array([[1, 5, 6, 2]], np.int64)
     ids = judge.embeddings.create(model="small", input=row[0].tolist())
     one = encoder.encode_ids(row, np.ones_like(row))[0]
-    np.testing.assert_array_equal(np.float32(ids.data[0].embedding), one)
+    np.testing.assert_array_equal(np.array(ids.data[0].embedding, np.float32), one)
     assert ids.usage.prompt_tokens == 4
     for wrong, says in (
         ([1] * 65, "a text has 64 tokens at most, found 65"),
