@@ -15,7 +15,7 @@ import rlx
 from rlx.errors import DTypeError, GraphError, ModelError, RlxError, ShapeError
 from rlx.frontends import gguf
 from rlx.llm.weights import from_hf
-from support.tiny_llm import write_talker
+from support.tiny_llm import no_biases, write_talker
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +82,7 @@ def test_a_file_without_a_tokenizer(llm: rlx.LLM, tmp_path: Path, said: dict[str
         "attention.key_length": c.head_dim, "feed_forward_length": c.inner,
     }  # fmt: skip
     metadata = {"general.architecture": "qwen2", **{f"qwen2.{k}": v for k, v in sizes.items()}}
-    gguf.write(path, from_hf(llm.path, c), {**metadata, **said})
+    gguf.write(path, {**from_hf(llm.path, c), **no_biases(c)}, {**metadata, **said})
     bare = rlx.LLM(path, threads=1, context=32)
     for call in (bare.generate, bare.stream):
         with pytest.raises(ModelError, match="has no tokenizer: give ids for prompts"):

@@ -25,7 +25,7 @@ from rlx.llm.engine import StepRows
 from rlx.llm.sampling import Row, SamplingParams
 from rlx.llm.weights import from_hf
 from support.minilm import SMOLLM_PACKAGE, smollm_file
-from support.tiny_llm import TALKER, write_talker
+from support.tiny_llm import TALKER, no_biases, write_talker
 
 Array = np.ndarray[Any, Any]
 
@@ -232,6 +232,7 @@ def blocks(folder: Path) -> Path:
         for name, t in from_hf(str(folder), config).items()
     }
     assert sum(t.scheme == "q8_0" for t in tensors.values()) == 14
+    tensors |= {name: gguf.Tensor.of(a) for name, a in no_biases(config).items()}
     arch = "qwen2"  # whose rows in files are in the order of folders
     sizes = {
         "embedding_length": config.hidden, "block_count": config.layers,

@@ -19,6 +19,7 @@ __all__ = [
     "PROMPT",
     "WIDER",
     "large",
+    "no_biases",
     "weights",
     "write_model",
     "write_talker",
@@ -319,6 +320,16 @@ def weights(shapes: Mapping[str, Any], scale: float = 0.25) -> dict[str, Array]:
         x = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape, np.float32)
         out[name] = 1 + x / 8 if name.endswith("norm.weight") else x * np.float32(scale)
     return out
+
+
+def no_biases(config: Any) -> dict[str, Array]:
+    """Zeros for the biases that a file of a qwen2 has, by their names."""
+    rows = {"q": config.heads, "k": config.kv_heads, "v": config.kv_heads}
+    return {
+        f"blk.{n}.attn_{part}.bias": np.zeros(heads * config.head_dim, np.float32)
+        for n in range(config.layers)
+        for part, heads in rows.items()
+    }
 
 
 def write_model(
