@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from typing import Any, TypeVar
@@ -67,13 +67,23 @@ class _Encoder(Service):
         body, _ = await self.body(request)
         with self.admitted():
             texts, packed, name = requests.embedding(body, self.names)
-            found = await unless_gone(request.receive, self._vectors(texts))
+            return await self._answer(
+                request,
+                self._vectors(texts),
+                lambda vectors, tokens: embeddings(vectors, name, tokens, packed=packed),
+            )
+
+    async def _answer(
+        self, request: Request, work: Coroutine[Any, Any, tuple[T, int]],
+        reply: Callable[[T, int], Any],
+    ) -> Response:  # fmt: skip
+        """The reply of what work finds, with its tokens; none where the client has gone."""
+        found = await unless_gone(request.receive, work)
         if found is None:
             self.metrics.cancelled += 1
             return Response(status_code=499)
-        vectors, tokens = found
-        self.metrics.prompt_tokens += tokens
-        return JSONResponse(embeddings(vectors, name, tokens, packed=packed))
+        self.metrics.prompt_tokens += found[1]
+        return JSONResponse(reply(*found))
 
     async def _vectors(self, texts: Sequence[str | list[int]]) -> tuple[list[Any], int]:
         """The vectors of texts, and how many tokens these are."""
@@ -100,13 +110,11 @@ class _Encoder(Service):
         body, _ = await self.body(request)
         with self.admitted():
             asked = requests.ranking(body, self.names)
-            found = await unless_gone(request.receive, self._ranked(asked))
-        if found is None:
-            self.metrics.cancelled += 1
-            return Response(status_code=499)
-        best, tokens = found
-        self.metrics.prompt_tokens += tokens
-        return JSONResponse(ranked(best, asked, self.model, tokens))
+            return await self._answer(
+                request,
+                self._ranked(asked),
+                lambda best, tokens: ranked(best, asked, self.model, tokens),
+            )
 
     async def _ranked(self, asked: requests.Ranking) -> tuple[list[tuple[int, float]], int]:
         """The best documents of all, with their scores, and how many tokens these are."""
