@@ -19,6 +19,7 @@ from rlx.ir.value import Value
 from rlx.ops.collective.all_reduce import AllReduce, ReduceScatter
 from rlx.ops.collective.exchange import AllGather, AllToAll, AxisIndex
 from rlx.ops.indexing.gather import Gather
+from rlx.ops.indexing.scatter import ScatterAdd
 from rlx.ops.sugar import concat
 from rlx.optim import ClipNorm, ClipValue, Optimizer
 from rlx.optim.gradients import sum_of_squares
@@ -31,8 +32,9 @@ Array = np.ndarray[Any, Any]
 PARTS = 8
 """Parts of a batch of all ranks, where losses are to be the same on 1, 2, 4 and 8 ranks."""
 
-BUCKET = 1 << 20
-"""Elements that are exchanged together: what is small takes as long as a meeting."""
+BUCKET = 1 << 16
+"""Elements that are exchanged together: fewer take as long as a meeting. What has as many is
+exchanged alone, and needs no copy that lays it beside others."""
 
 
 @frozen
@@ -108,7 +110,31 @@ class Ranks:
         if self.parts or cut:
             mean = self._own_mean if cut else self._tree_mean
             return _in_buckets(values, self._rows, mean, self._slice if cut else self._whole)
-        return _in_buckets(values, lambda v: v.flatten(), self._mean, _cut)
+        rows = {v: self._mean_of_rows(v) for v in values if self._has_few_rows(v)}
+        dense = [v for v in values if v not in rows]
+        means = _in_buckets(dense, lambda v: v.flatten(), self._mean, _cut)
+        found = rows | dict(zip(dense, means, strict=True))
+        return [found[v] for v in values]
+
+    def _has_few_rows(self, v: Value) -> bool:
+        """Whether a gradient is one of a table of which a batch takes so few rows that those of all
+        ranks are less than the table."""
+        op = v.op
+        if not isinstance(op, ScatterAdd) or op.axis or op.batch_dims or not v.type.is_static:
+            return False
+        rows, indices = op.operands
+        if not (rows.type.is_static and indices.type.is_static):
+            return False
+        return self.axis.ranks * (rows.type.nbytes + indices.type.nbytes) < v.type.nbytes
+
+    def _mean_of_rows(self, v: Value) -> Value:
+        """The mean of gradients that have few rows: these are exchanged, and the zeros are not."""
+        assert isinstance(v.op, ScatterAdd)
+        rows, indices = v.op.operands
+        rows = (rows / float(self.axis.ranks)).reshape((-1, *v.shape[1:]))
+        size, mode = v.type.static_shape[:1], v.op.mode
+        gathered = self._gathered(rows), self._gathered(indices.flatten())
+        return ScatterAdd(*gathered, size, 0, mode, 0).out
 
     def whole(self, slices: Sequence[Value], types: Sequence[TensorType]) -> list[Value]:
         """Tensors of so many types, from the slices that the ranks have."""
@@ -225,6 +251,9 @@ def _in_buckets(
         bucket.clear()
 
     for v in values:
+        if _size(type_of(v)) >= BUCKET:
+            close([v])
+            continue
         bucket = buckets.setdefault(v.dtype.name, [])
         if bucket and sum(_size(type_of(w)) for w in bucket) + _size(type_of(v)) > BUCKET:
             close(bucket)

@@ -89,6 +89,41 @@ def test_small_gradients_are_reduced_together() -> None:
     assert len(found) == 1  # the loss and the metric are with them
 
 
+def embedding(batch: int) -> rlx.Graph:
+    """The mean of some rows of a table of words, and one of places, of which a batch takes all."""
+    g, rng = rlx.Graph("words"), np.random.default_rng(5)
+    ids, y = g.input("ids", [batch, 4], "i64"), g.input("y", [batch], "i64")
+    words = g.param("words", value=rng.standard_normal((500, 8)).astype(np.float32))
+    places = g.param("places", value=rng.standard_normal((4, 8)).astype(np.float32))
+    h = words.gather(ids) + places.gather(np.arange(4))
+    g.set_outputs([(h.mean(axes=1)).softmax_cross_entropy(y).mean()])
+    return g
+
+
+def test_rows_of_a_table_are_exchanged_and_not_the_table() -> None:
+    """Words that several ranks have add up."""
+    mesh, rng = rlx.Mesh(data=2), np.random.default_rng(6)
+    ids, y = rng.integers(0, 9, (STEPS, 8, 4)), rng.integers(0, 8, (STEPS, 8))
+
+    def trained(rank: int, ranks: int) -> dict[str, Any]:
+        step = rlx.compile_training(
+            embedding(8 // ranks), rlx.optim.SGD(lr=0.5), mesh=mesh if ranks > 1 else None
+        )
+        part = slice(rank * 8 // ranks, (rank + 1) * 8 // ranks)
+        for n in range(STEPS):
+            step({"ids": ids[n, part], "y": y[n, part]})
+        return step.params()
+
+    alone = trained(0, 1)
+    for found in run_threads(mesh, lambda rank: trained(rank, 2)):
+        for name, value in alone.items():
+            np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=1e-5)
+    plan = Plan(embedding(4), rlx.optim.SGD(lr=0.1), ("words", "places"), ranks=Ranks(mesh["data"]))
+    found = [n for n in gradient_half(plan).graph.nodes() if isinstance(n, Collective)]
+    assert [n.kind for n in found].count("all_gather") == 2  # of words: the rows, and which
+    assert max(n.x.type.nbytes for n in found) == 4 * 4 * 8 * 4
+
+
 def test_each_rank_draws_numbers_of_its_own() -> None:
     g = rlx.Graph("noise")
     w, key = g.param("w", value=np.ones(64, np.float32)), g.input("key", [2], "u32")
