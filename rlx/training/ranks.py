@@ -122,19 +122,18 @@ class Ranks:
         op = v.op
         if not isinstance(op, ScatterAdd) or op.axis or op.batch_dims or not v.type.is_static:
             return False
-        rows, indices = op.operands
-        if not (rows.type.is_static and indices.type.is_static):
+        parts = (op.updates.type, op.indices.type)
+        if not all(t.is_static for t in parts):
             return False
-        return self.axis.ranks * (rows.type.nbytes + indices.type.nbytes) < v.type.nbytes
+        return self.axis.ranks * sum(t.nbytes for t in parts) < v.type.nbytes
 
     def _mean_of_rows(self, v: Value) -> Value:
         """The mean of gradients that have few rows: these are exchanged, and the zeros are not."""
-        assert isinstance(v.op, ScatterAdd)
-        rows, indices = v.op.operands
-        rows = (rows / float(self.axis.ranks)).reshape((-1, *v.shape[1:]))
-        size, mode = v.type.static_shape[:1], v.op.mode
-        gathered = self._gathered(rows), self._gathered(indices.flatten())
-        return ScatterAdd(*gathered, size, 0, mode, 0).out
+        op = v.op
+        assert isinstance(op, ScatterAdd)
+        rows = (op.updates / float(self.axis.ranks)).reshape((-1, *v.shape[1:]))
+        gathered = self._gathered(rows), self._gathered(op.indices.flatten())
+        return ScatterAdd(*gathered, op.size, 0, op.mode, 0).out
 
     def whole(self, slices: Sequence[Value], types: Sequence[TensorType]) -> list[Value]:
         """Tensors of so many types, from the slices that the ranks have."""
