@@ -15,7 +15,7 @@ from rlx.errors import RlxError
 from rlx.types import DTYPES
 
 __all__ = [
-    "Once", "check_free", "dim", "dim_or_range", "many_arrays", "named_arrays",
+    "Once", "check_free", "dim", "dim_or_range", "dim_or_sizes", "many_arrays", "named_arrays",
     "pair", "save_array",
 ]  # fmt: skip
 
@@ -45,6 +45,15 @@ def dim_or_range(text: str) -> tuple[str, int | tuple[int, int]]:
     if name and dots and least.isdecimal() and most.isdecimal():
         return name, (int(least), int(most))
     return dim(text)
+
+
+def dim_or_sizes(text: str) -> tuple[str, int | tuple[int, int] | list[int]]:
+    """As ``dim_or_range``, or ``NAME=SIZE,SIZE`` with two sizes or more."""
+    name, _, listed = text.partition("=")
+    sizes = listed.split(",")
+    if name and len(sizes) > 1 and all(size.isdecimal() for size in sizes):
+        return name, [int(size) for size in sizes]
+    return dim_or_range(text)
 
 
 class Once(argparse.Action):

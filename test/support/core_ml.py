@@ -91,25 +91,27 @@ def _run(op: Any, types: Any, plain: Any) -> None:
         _bind(out, np.asarray(value).astype(kind))
 
 
-def _read(package: Path) -> Any:
-    """The function of a package, by Apple's reader."""
+def _read(package: Path, function: str = "main") -> Any:
+    """A function of a package, by Apple's reader."""
     reader = importlib.import_module("coremltools.converters.mil.frontend.milproto.load")
     with quietly():
         spec = coremltools().utils.load_spec(str(package))
         weights = str(package / "Data" / "com.apple.CoreML" / "weights")
-        return reader.load(spec, spec.specificationVersion, weights).functions["main"]
+        return reader.load(spec, spec.specificationVersion, weights).functions[function]
 
 
-def weights_of(package: Path) -> list[tuple[str, Array]]:
-    """The weights that a package has in few bits: the op that decodes them, and their numbers."""
-    ops = [op for op in _read(package).operations if op.op_type.startswith("constexpr_")]
+def weights_of(package: Path, function: str = "main") -> list[tuple[str, Array]]:
+    """The weights that a function has in few bits: the op that decodes them, and their numbers."""
+    ops = [op for op in _read(package, function).operations if op.op_type.startswith("constexpr_")]
     return [(op.op_type, np.asarray(op.materialized_val_inference())) for op in ops]
 
 
-def predictor(package: Path) -> Callable[[dict[str, Array]], dict[str, Array]]:
-    """What runs a package on arrays by name."""
+def predictor(
+    package: Path, function: str = "main"
+) -> Callable[[dict[str, Array]], dict[str, Array]]:
+    """What runs a function of a package on arrays by name."""
     mil = importlib.import_module("coremltools.converters.mil.mil")
-    main = _read(package)
+    main = _read(package, function)
 
     def predict(given: dict[str, Array]) -> dict[str, Array]:
         for name, var in main.inputs.items():

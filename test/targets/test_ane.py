@@ -6,6 +6,7 @@ from __future__ import annotations
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,6 +16,7 @@ from rlx.compiler import core_ml
 from rlx.errors import (
     DeviceError,
     FaultError,
+    NameError,
     RlxError,
     ShapeError,
     ToolchainError,
@@ -256,10 +258,122 @@ def test_the_command_refuses(tmp_path: Path, capsys: pytest.CaptureFixture[str])
         (package, ["--force", "--precision", "f16"], "takes no further precision"),
         (package, ["--force", "--target", "ane", "--target", "ane:iOS16"], "no further target"),
         (artifact, ["--target", "ane", "--weights", "int8"], "--weights is of packages"),
+        (artifact, ["--target", "ane", "--dim", "n=1,2"], "a list of sizes, as n has, is of"),
     ):
         words = ["compile", str(tmp_path / "m.mlir"), "-o", str(output)]
         assert rlx_command([*words, *more]) == 1
         assert said in capsys.readouterr().err
+
+
+# -- packages of several sizes --------------------------------------------------------------
+
+
+def _sized() -> tuple[rlx.Graph, dict[str, np.ndarray]]:
+    """A layer on rows of a named batch and length, whose mask and mean are numbers of the size."""
+    rng = np.random.default_rng(5)
+    params = {n: rng.standard_normal(s).astype("f4") for n, s in (("w", (64, 96)), ("b", (96,)))}
+    g = rlx.Graph("sized")
+    x = g.input("x", ["batch", "tokens", 64])
+    h = x @ g.param("w", [64, 96]) + g.param("b", [96])
+    g.set_outputs([h.attention(h, h, num_heads=4, mask_kind="causal"), h.mean(axes=1)])
+    return g, params
+
+
+SIZES = [{"batch": 1, "tokens": 4}, {"tokens": 7, "batch": 2}, {"batch": 1, "tokens": 9}]
+
+
+@needs_coremltools
+def test_a_package_of_several_sizes_has_their_weights_once(tmp_path: Path) -> None:
+    """Apple's reader gives a function for each size, which computes what the graph does there."""
+    from support.core_ml import predictor, weights_of
+
+    graph, params = _sized()
+    words: dict[str, Any] = {"params": params, "target": "ane:iOS18-f32", "weights": "int8"}
+    one = rlx.ane.export_ane(graph, tmp_path / "one.mlpackage", sizes=SIZES[:1], **words)
+    made = rlx.ane.export_ane(graph, tmp_path / "m.mlpackage", sizes=SIZES, **words)
+    assert one.functions == {"main": SIZES[0]}
+    names = ["batch_1_tokens_4", "batch_2_tokens_7", "batch_1_tokens_9"]
+    assert list(made.functions) == names and list(made.functions.values()) == SIZES
+    assert (made.few, made.whole) == (one.few, one.whole) == (1, 0)
+    weights = "Data/com.apple.CoreML/weights/weight.bin"
+    assert (made.path / weights).stat().st_size < (one.path / weights).stat().st_size + 1024
+    assert [f"  {name}:" in made.residency for name in names] == [True] * 3
+    assert names[0] not in one.residency
+    (kind,) = weights_of(one.path)
+    for name, sizes in made.functions.items():
+        ((_, decoded),) = weights_of(made.path, name)
+        np.testing.assert_array_equal(decoded, kind[1])
+        x = np.random.default_rng(6).standard_normal((*sizes.values(), 64)).astype("f4")
+        x = x.reshape(sizes["batch"], sizes["tokens"], 64)
+        found = predictor(made.path, name)({"x": x}).values()
+        held = {**params, "w": decoded.reshape(64, 96).astype("f4")}
+        for a, b in zip(found, rlx.interpret(graph.bind(sizes), {"x": x}, held), strict=True):
+            np.testing.assert_allclose(a.reshape(b.shape), b, rtol=1e-5, atol=1e-5)
+
+
+@needs_coremltools
+def test_core_ml_names_the_function_of_a_size(tmp_path: Path) -> None:
+    """The file says which functions there are, and which runs where none is named."""
+    from rlx.targets.ane.words import coremltools
+
+    g = rlx.Graph("plain")
+    g.set_outputs([g.input("x", ["n", 3]).exp()])
+    path = tmp_path / "m.mlpackage"
+    rlx.ane.export_ane(g, path, target="ane:iOS18", sizes=[{"n": 5}, {"n": 2}])
+    told = coremltools().utils.load_spec(str(path)).description
+    assert told.defaultFunctionName == "n_5"
+    shapes = {f.name: list(f.input[0].type.multiArrayType.shape) for f in told.functions}
+    assert shapes == {"n_5": [5, 3], "n_2": [2, 3]}
+
+
+@needs_coremltools
+def test_the_command_writes_every_combination_of_sizes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from rlx.tools.cli import main as rlx_command
+
+    g = rlx.Graph("plain")
+    g.set_outputs([g.input("x", ["n", "m"]).exp()])
+    rlx.save(g, tmp_path / "m.mlir")
+    words = ["compile", str(tmp_path / "m.mlir"), "-o", f"{tmp_path}/m.mlpackage/"]
+    more = ["--dim", "n=1,2", "--dim", "m=3,4", "--target", "ane:iOS18"]
+    assert rlx_command([*words, *more]) == 0
+    assert "functions: m_3_n_1, m_4_n_1, m_3_n_2, m_4_n_2" in capsys.readouterr().err
+    assert (tmp_path / "m.mlpackage" / "Manifest.json").is_file()
+
+
+def test_sizes_that_no_package_has(tmp_path: Path) -> None:
+    graph, params = _sized()
+    bounded = rlx.Graph("bounded")
+    bounded.set_outputs([bounded.input("x", [rlx.Dim("n", 1, 8)]).exp()])
+    table = rlx.Graph("table")
+    table.set_outputs([table.input("x", ["n"]) + table.param("t", ["n"])])
+    path = tmp_path / "m.mlpackage"
+
+    def export(sizes: Any, g: rlx.Graph = graph, target: str = "ane:iOS18", **given: Any) -> None:
+        rlx.ane.export_ane(g, path, given or params, target=target, sizes=sizes)
+
+    for sizes, said in (
+        ([], "dims without sizes: batch, tokens; bind them"),
+        ({"batch": 1, "tokens": 4}, "a list with a mapping of dims to sizes each, found {'batch'"),
+        (5, "a list with a mapping of dims to sizes each, found 5"),
+        ([{"batch": 1, "tokens": 4}, 5], r"sizes\[1\] is a mapping of dims to sizes, found 5"),
+        ([*SIZES, {"tokens": 4}], r"sizes\[3\] has no size of batch; give one of each dim"),
+        ([*SIZES, SIZES[1]], r"sizes\[3\] is sizes\[1\] again; leave it out"),
+        ([{"batch": 1, "tokens": -4}], "the size of dim 'tokens' is an int >= 0, found -4"),
+        ([{"batch": n, "tokens": 4} for n in range(129)], "128 sizes at most, found 129"),
+    ):
+        with pytest.raises(ShapeError, match=said):
+            export(sizes)
+    with pytest.raises(NameError, match="no dim is called 'token'; did you mean 'tokens'"):
+        export([{"batch": 1, "token": 4}])
+    with pytest.raises(ShapeError, match="'n' is from 1 to 8, found 9"):
+        export([{"n": 1}, {"n": 9}], bounded)
+    with pytest.raises(ShapeError, match="param 't'"):
+        export([{"n": 1}, {"n": 2}], table, t=np.zeros(1, "f4"))
+    with pytest.raises(UnsupportedError, match=r"a package of 3 sizes .* need iOS18, found iOS17"):
+        export(SIZES, target="ane")
+    assert not path.exists()
 
 
 def test_what_no_package_can_be(tmp_path: Path) -> None:

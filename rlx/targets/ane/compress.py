@@ -9,6 +9,7 @@ itself, and computes as it did.
 from __future__ import annotations
 
 import importlib
+from collections.abc import Sequence
 from math import prod
 from typing import Any
 
@@ -44,12 +45,9 @@ def check_weights(weights: str, features: AneFeatures) -> None:
         )
 
 
-def counted(code: bytes) -> tuple[int, int]:
-    """How many of the weights of ``LEAST`` elements or more a package has in few bits, and how many
-    as they are."""
-    from rlx.targets.ane.package import operations
-
-    ops = operations(code)
+def counted(ops: Sequence[Any]) -> tuple[int, int]:
+    """How many of the weights of ``LEAST`` elements or more a function has in few bits, and how
+    many as they are."""
     kept = {op.outputs[0].name for op in ops if op.type == "const" and _size(op) >= LEAST}
     read = {
         argument.name

@@ -13,7 +13,7 @@ import numpy as np
 
 from rlx.errors import ToolchainError
 from rlx.targets.ane.features import AneFeatures
-from rlx.targets.ane.package import packed
+from rlx.targets.ane.package import operations, packed, unpacked
 from rlx.targets.graph.rows import ROWS, Rows
 from rlx.targets.graph.system import Asked
 from rlx.targets.graph.tensor import Tensor
@@ -104,7 +104,7 @@ class Ane:
             wanted = output_names(asked.outputs) + [RECORD] * (len(outs) - len(asked.outputs))
             given = [(n, t) for n, t in zip(wanted, outs, strict=True) if 0 not in t.shape]
             f.set_outputs([
-                k.mb.identity(x=(k.converted(t, i32) if t.dtype is bool_ else t).handle, name=n)
+                k.mb.identity(x=k.full(k.converted(t, i32) if t.dtype is bool_ else t), name=n)
                 for n, t in given or [(NOTHING, k.literal(0, i32))]
             ])  # fmt: skip
         program.add_function("main", f)
@@ -133,4 +133,6 @@ class Ane:
         """What would leave the engine."""
         from rlx.targets.ane.residency import report
 
-        return {"residency": report(code).encode()}
+        with tempfile.TemporaryDirectory() as folder:
+            ops = operations(unpacked(code, Path(folder) / "model.mlpackage"))
+            return {"residency": report(ops).encode()}

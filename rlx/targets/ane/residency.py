@@ -10,9 +10,8 @@ Neural Engine", machinelearning.apple.com, 2022; coremltools' guide, "ML Program
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Any
-
-from rlx.targets.ane.package import operations
 
 __all__ = ["leaving", "report"]
 
@@ -22,11 +21,11 @@ _FLOAT16 = 10
 """MILSpec.DataType FLOAT16."""
 
 
-def leaving(code: bytes) -> list[tuple[str, str]]:
-    """The ops, and why, in the order of the program of a package."""
+def leaving(operations: Iterable[Any]) -> list[tuple[str, str]]:
+    """The ops of a function, and why, in its order."""
     return [
         (op.type, why)
-        for op in operations(code)
+        for op in operations
         if op.type != "const" and not op.type.startswith("constexpr_") and (why := _why(op))
     ]
 
@@ -46,9 +45,15 @@ def _why(op: Any) -> str:
     return ""
 
 
-def report(code: bytes) -> str:
-    """The ops by kind, as people read them."""
-    counts = Counter(leaving(code))
-    head = "would leave the neural engine, by Apple's guidance, unverified:"
-    lines = [f"  {op} x {n}: {why}" for (op, why), n in counts.items()]
-    return "\n".join([head, *(lines or ["  none"])]) + "\n"
+def report(functions: Mapping[str, Iterable[Any]]) -> str:
+    """The ops of each function by kind, as people read them."""
+    lines = ["would leave the neural engine, by Apple's guidance, unverified:"]
+    for name, operations in functions.items():
+        indent = "  "
+        if len(functions) > 1:
+            lines.append(f"  {name}:")
+            indent = "    "
+        counts = Counter(leaving(operations))
+        found = [f"{indent}{op} x {n}: {why}" for (op, why), n in counts.items()]
+        lines += found or [f"{indent}none"]
+    return "\n".join(lines) + "\n"

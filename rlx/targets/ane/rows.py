@@ -15,7 +15,7 @@ def _softmax(k: Words, node: Any, x: Tensor) -> Tensor:
     wide = k.widened(x)
     if none := k.empty(x.dtype, x.shape):
         return none
-    found = k.mb.softmax(x=wide.handle, axis=node.axis)
+    found = k.mb.softmax(x=k.full(wide), axis=node.axis)
     return kept(k, node, k.tensor(found, wide.dtype, x.shape))
 
 

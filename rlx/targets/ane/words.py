@@ -2,6 +2,10 @@
 there, as models take and give no scalars. An empty tensor, which Core ML has not, has no handle:
 no op is written of it, and models neither take nor give it.
 
+Where a tensor is spread along an axis its variable has one element there, which MIL's pointwise
+ops and products repeat themselves; ``full`` repeats it for other ops. A weight spread over a batch
+is in the package once.
+
 https://apple.github.io/coremltools/source/coremltools.converters.mil.mil.ops.defs.html
 """
 
@@ -97,18 +101,27 @@ class Words(Whole):
         return Tensor(self, None, dt, tuple(shape)) if 0 in shape else None
 
     def literal(self, value: Number, dt: DType, shape: tuple[int, ...] = ()) -> Tensor:
-        if dt is i32 and isinstance(value, int):
-            value = int(np.asarray(value & 0xFFFFFFFF, np.uint32).view(np.int32))
-        return self.array(np.full(shape or (1,), value, dt.numpy), dt, shape)
-
-    def array(self, a: Any, dt: DType, shape: tuple[int, ...] | None = None) -> Tensor:
-        given = np.asarray(a, dt.numpy)
-        shape = given.shape if shape is None else shape
         if none := self.empty(dt, shape):
             return none
-        held = self.tensor(None, dt, shape)
-        handle = self.mb.const(val=given.reshape(shape or (1,)))
+        if dt is i32 and isinstance(value, int):
+            value = int(np.asarray(value & 0xFFFFFFFF, np.uint32).view(np.int32))
+        one = np.full([1] * max(len(shape), 1), value, dt.numpy)
+        return self.tensor(self.mb.const(val=one), dt, shape)
+
+    def array(self, a: Any, dt: DType) -> Tensor:
+        given = np.asarray(a, dt.numpy)
+        if none := self.empty(dt, given.shape):
+            return none
+        held = self.tensor(None, dt, given.shape)
+        handle = self.mb.const(val=given.reshape(given.shape or (1,)))
         return Tensor(self, handle, held.dtype, held.shape)
+
+    def full(self, t: Tensor) -> Any:
+        """The variable of a tensor, with all of its elements."""
+        shape, has = t.shape or (1,), t.handle.shape
+        if shape == has:
+            return t.handle
+        return self.mb.tile(x=t.handle, reps=[n // m for n, m in zip(shape, has, strict=True)])
 
     # -- elements --------------------------------------------------------------------------
 
@@ -179,15 +192,16 @@ class Words(Whole):
     def broadcast(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
         if none := self.empty(t.dtype, shape):
             return none
-        held = self.tensor(None, t.dtype, shape)
-        repeats = [n if m == 1 else 1 for n, m in zip(shape, t.shape, strict=True)]
-        return Tensor(self, self.mb.tile(x=t.handle, reps=repeats), t.dtype, held.shape)
+        return self.tensor(t.handle, t.dtype, shape)
 
     def reshaped(self, t: Tensor, shape: tuple[int, ...]) -> Tensor:
         if none := self.empty(t.dtype, shape):
             return none
         held = self.tensor(None, t.dtype, shape)
-        handle = self.mb.reshape(x=t.handle, shape=list(shape) or [1])
+        if set(t.handle.shape) == {1}:  # the same everywhere, and so it stays
+            handle = self.mb.reshape(x=t.handle, shape=[1] * max(len(shape), 1))
+        else:
+            handle = self.mb.reshape(x=self.full(t), shape=list(shape) or [1])
         return Tensor(self, handle, t.dtype, held.shape)
 
     def transposed(self, t: Tensor, perm: Sequence[int]) -> Tensor:
@@ -205,7 +219,7 @@ class Words(Whole):
             return none
         held = self.tensor(None, t.dtype, shape)
         handle = self.mb.slice_by_index(
-            x=t.handle, begin=list(starts), end=list(ends), stride=list(steps)
+            x=self.full(t), begin=list(starts), end=list(ends), stride=list(steps)
         )
         return Tensor(self, handle, t.dtype, held.shape)
 
@@ -235,13 +249,13 @@ class Words(Whole):
         if parts[0].dtype is bool_:
             numbers = self.joined([self.converted(p, i32) for p in parts], axis)
             return self.compare("ne", numbers, 0)
-        made = self.mb.concat(values=[p.handle for p in parts], axis=axis)
+        made = self.mb.concat(values=[self.full(p) for p in parts], axis=axis)
         return self.tensor(made, parts[0].dtype, shape)
 
     def iota(self, shape: tuple[int, ...], axis: int, dt: DType) -> Tensor:
         line = [-1 if i == axis else 1 for i in range(len(shape))]
         places = np.arange(shape[axis]).reshape(line) if shape else np.zeros(())
-        return self.array(np.broadcast_to(places, shape), dt)
+        return self.spread(self.array(places, dt), shape)
 
     # -- folds and products ----------------------------------------------------------------
 
@@ -251,7 +265,7 @@ class Words(Whole):
         shape = [n for i, n in enumerate(t.shape) if i not in axes]
         if none := self.empty(t.dtype, shape):
             return none
-        made = getattr(self.mb, _FOLDS[verb])(x=t.handle, axes=list(axes), keep_dims=True)
+        made = getattr(self.mb, _FOLDS[verb])(x=self.full(t), axes=list(axes), keep_dims=True)
         held = Tensor(self, made, t.dtype, tuple(1 if i in axes else n for i, n in
                                                  enumerate(t.shape)))  # fmt: skip
         return self.reshape(held, shape)
@@ -260,18 +274,20 @@ class Words(Whole):
         if not a.dtype.is_float:
             return by_sums(self, a, b)
         shape = (*a.shape[:-1], b.shape[-1])
-        return self.widened(self.tensor(self.mb.matmul(x=a.handle, y=b.handle), a.dtype, shape))
+        x, y = (t.handle if t.handle.shape[-2:] == t.shape[-2:] else self.full(t) for t in (a, b))
+        return self.widened(self.tensor(self.mb.matmul(x=x, y=y), a.dtype, shape))
 
     def correlated(
         self, x: Tensor, w: Tensor, stride: Sequence[int], low: Sequence[int], high: Sequence[int],
         dilation: Sequence[int], groups: int,
     ) -> Tensor:  # fmt: skip
-        if any(d > 1 for d in dilation) and w.handle.val is None:
+        weight = self.full(w)
+        if any(d > 1 for d in dilation) and weight.val is None:
             raise Refused("a convolution with gaps, whose weights are no literal")
         rows = zip(x.shape[2:], w.shape[2:], stride, low, high, dilation, strict=True)
         counts = [(n + lo + hi - (k - 1) * d - 1) // s + 1 for n, k, s, lo, hi, d in rows]
         made = self.mb.conv(
-            x=x.handle, weight=w.handle, strides=list(stride), pad_type="custom",
+            x=self.full(x), weight=weight, strides=list(stride), pad_type="custom",
             pad=[n for pair in zip(low, high, strict=True) for n in pair],
             dilations=list(dilation), groups=groups,
         )  # fmt: skip
@@ -285,7 +301,7 @@ class Words(Whole):
             return self.compare("ne", numbers, 0)
         rows = flat.rows_of(self, t, axis, lead)
         at = flat.in_rows(self, indices, t.shape[axis], lead)
-        made = self.mb.gather(x=rows.handle, indices=at.handle, axis=0)
+        made = self.mb.gather(x=self.full(rows), indices=self.full(at), axis=0)
         found = self.tensor(made, t.dtype, (at.shape[0], rows.shape[1]))
         return flat.gathered(self, found, t, indices, axis, lead)
 
@@ -296,8 +312,8 @@ class Words(Whole):
         at = flat.in_rows(self, indices, t.shape[axis], lead)
         moved = flat.update_rows(self, updates, axis, lead, indices.rank - lead)
         made = self.mb.scatter_nd(
-            data=rows.handle, indices=self.reshape(at, (at.shape[0], 1)).handle,
-            updates=moved.handle, mode=_SCATTERS[verb],
+            data=self.full(rows), indices=self.full(self.reshape(at, (at.shape[0], 1))),
+            updates=self.full(moved), mode=_SCATTERS[verb],
         )  # fmt: skip
         return flat.rows_back(self, self.tensor(made, t.dtype, rows.shape), t, axis, lead)
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping
+from itertools import product
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rlx.errors import RlxError
-from rlx.tools.arrays import Once, check_free, dim_or_range
+from rlx.tools.arrays import Once, check_free, dim_or_sizes
 from rlx.tools.graphs import MODEL, add_constants, add_params, graph_from, params_from
 from rlx.tools.kinds import LANGUAGE, kind_of
 from rlx.tools.options import add_force, add_precision
@@ -39,9 +41,9 @@ def add_arguments(p: argparse.ArgumentParser) -> None:
         " here; may be given again for others of its kind; default: RLX_DEVICE, else this CPU",
     )  # fmt: skip
     p.add_argument(
-        "--dim", action=Once, type=dim_or_range, default=[], metavar="NAME=SIZE",
-        help="the size of a symbolic dim, or its range as LEAST..MOST; without one it may have any"
-        " size where the artifact is run",
+        "--dim", action=Once, type=dim_or_sizes, default=[], metavar="NAME=SIZE",
+        help="the size of a symbolic dim, or its range as LEAST..MOST, or of a .mlpackage the"
+        " sizes SIZE,SIZE,...; without one it may have any size where the artifact is run",
     )  # fmt: skip
     add_constants(p)
     add_params(p)
@@ -66,7 +68,14 @@ def run(args: argparse.Namespace) -> int:
 
     check_free(args.output, args.force)
     ranges = {name: size for name, size in args.dim if isinstance(size, tuple)}
-    args.dim = [given for given in args.dim if given[0] not in ranges]
+    listed = {name: size for name, size in args.dim if isinstance(size, list)}
+    args.dim = [given for given in args.dim if isinstance(given[1], int)]
+    package = Path(args.output).suffix == ".mlpackage"
+    if listed and not package:
+        raise RlxError(
+            f"a list of sizes, as {next(iter(listed))} has, is of packages of Core ML: give -o a"
+            " name such as model.mlpackage, or a range as LEAST..MOST"
+        )
     precision = args.precision or "f32"
     if kind_of(args.graph) in LANGUAGE:
         precision = args.precision or "q8"
@@ -76,8 +85,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         graph = graph_from(args.graph, args)
         params = params_from(args, graph)
-    if args.output.endswith(".mlpackage"):
-        return _package(args, graph, params, ranges, precision)
+    if package:
+        return _package(args, graph, params, ranges, listed, precision)
     if args.weights:
         raise RlxError(
             "--weights is of packages of Core ML: give -o a name such as model.mlpackage"
@@ -104,18 +113,29 @@ def _package(
     graph: Graph,
     params: Mapping[str, Any],
     ranges: Mapping[str, Any],
+    listed: Mapping[str, list[int]],
     precision: str,
 ) -> int:
-    """Write a package of Core ML, which is for one system and one size of each dim."""
+    """Write a package of Core ML, which is for one system, and has every combination of sizes."""
     from rlx.ane import export_ane
 
     target, *others = args.target or ["ane"]
     if others or ranges or precision != "f32":
         what = "target" if others else "dim of a range" if ranges else "precision"
         raise RlxError(f"a .mlpackage takes no further {what}: leave it out, or write an artifact")
-    made = export_ane(graph, args.output, params, target=target, weights=args.weights)
+    sizes = [dict(zip(listed, each, strict=True)) for each in product(*listed.values())]
+    made = export_ane(
+        graph,
+        args.output,
+        params,
+        target=target,
+        weights=args.weights,
+        sizes=sizes if listed else (),
+    )
     bits = f", {made.few} weights in few bits, {made.whole} as they are" if args.weights else ""
     print(f"{args.output}: for {target}, {made.bytes} bytes{bits}", file=sys.stderr)
+    if listed:
+        print(f"functions: {', '.join(made.functions)}", file=sys.stderr)
     print(made.residency.rstrip(), file=sys.stderr)
     return 0
 
