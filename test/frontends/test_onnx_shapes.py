@@ -144,6 +144,24 @@ def test_images_of_a_symbolic_batch_are_resized(opset: int, node: str) -> None:
     np.testing.assert_array_equal(rlx.interpret(g, {"x": x})[0], wanted)
 
 
+@pytest.mark.parametrize(
+    "how", ['mode = "linear"', 'mode = "cubic"', 'mode = "linear", antialias = 1']
+)
+def test_an_infinite_element_counts_where_its_weight_does(how: str) -> None:
+    """Nothing else is read, so that one element does not spoil an image."""
+    m = with_numbers(
+        model(f"g (float[1, 1, 8, 9] x) => (float y) {{ y = Resize <{how}> (x, \"\", scales) }}", 18),
+        scales=np.float32([1, 1, 2, 0.75]),
+    )  # fmt: skip
+    g = rlx.from_onnx(m)
+    one, image = np.zeros((1, 1, 8, 9), np.float32), random((1, 1, 8, 9), 7)
+    one[0, 0, 3, 4], image[0, 0, 3, 4] = 1, np.inf
+    weights = rlx.interpret(g, {"x": one})[0]
+    assert 0 < np.count_nonzero(weights) <= 24
+    found = rlx.interpret(g, {"x": image})[0]
+    np.testing.assert_array_equal(np.isfinite(found), weights == 0)
+
+
 @pytest.mark.parametrize(("opset", "op"), [(9, "Upsample"), (10, "Resize")])
 def test_older_versions_take_their_elements_from_below(opset: int, op: str) -> None:
     m = with_numbers(

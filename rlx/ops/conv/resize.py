@@ -13,6 +13,7 @@ from rlx.errors import DTypeError, GraphError, ShapeError
 from rlx.ir.op import Array, attr, bad, operand, sample
 from rlx.ir.value import Value
 from rlx.ops.indexing.gather import Gather
+from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.movement.constant import Constant, Iota
 from rlx.ops.movement.movement import DimLike, listed
 from rlx.ops.movement.rearrange import repeat
@@ -23,10 +24,14 @@ from rlx.ops.pointwise.division import FloorDivide
 from rlx.ops.reduction.reduce import as_value
 from rlx.types import Dim, TensorType, i64
 
-__all__ = ["Resize", "interpolated"]
+__all__ = ["Resize", "interpolated", "mixed"]
 
 CUBIC = -0.75
 """The slope parameter of the cubic kernel (R. Keys, 1981), PyTorch's and that of ONNX."""
+
+MOST_TAPS = 4
+"""The most old elements of a new one that are taken one by one. A tap along rows costs as much as a
+dozen columns of a product, along other axes as two, and each is code of its own."""
 
 MODES = ("nearest", "linear", "cubic")
 COORDINATES = ("half_pixel", "align_corners", "asymmetric")
@@ -139,13 +144,8 @@ class Resize(Block, name="hir.resize"):
         dt = x.dtype.numpy
         t = (number - first * by).astype(dt) / np.asarray(by, dt)
         taps = {0: 1 - t, 1: t} if self.mode == "linear" else _cubic(t)
-        parts: list[Value] = []
-        for offset, weight in taps.items():
-            index = np.clip(first + offset, 0, old - 1)
-            shape = (new, *[1] * (x.rank - axis - 1))
-            factor = Constant(weight.reshape(shape).astype(dt)).out
-            parts.append(_taken(x, axis, old, index) * factor)
-        return _total(parts)
+        places = (np.clip(first + offset, 0, old - 1) for offset in taps)
+        return _weighted(x, axis, old, list(zip(places, taps.values(), strict=True)))
 
     def _along_symbol(self, x: Value, axis: int, old: Dim, new: Dim) -> Value:
         """The same where the sizes are known at run time: a place is a fraction of integers."""
@@ -207,6 +207,35 @@ def interpolated(x: Value, axis: int, place: tuple[Value, Value], *, linear: boo
         index = (first + offset).maximum(0).minimum(last)
         factor = weight.reshape((*number.shape, *[1] * (x.rank - axis - 1)))
         parts.append(Gather.build(x, index, axis, "clip") * factor)
+    return _total(parts)
+
+
+def mixed(x: Value, axis: int, weights: Array) -> Value:
+    """Each new element along an axis as a sum of old ones, with weights [new, old]: of a few that
+    are taken one by one, or of all by a product."""
+    there = weights != 0
+    first, last = there.argmax(1), weights.shape[1] - 1 - there[:, ::-1].argmax(1)
+    count = int((last - first).max()) + 1
+    if count > MOST_TAPS:
+        factors = Constant(weights.T.astype(x.dtype.numpy)).out
+        return MatMul.build(x.swapaxes(axis, x.rank - 1), factors).swapaxes(axis, x.rank - 1)
+    taps: list[tuple[Array, Array]] = []
+    for k in range(count):
+        place = np.minimum(first + k, last)
+        times = np.where(place == last, count + first - last, 1)  # so often it is taken
+        weight = np.take_along_axis(weights, place[:, None], 1)[:, 0] / times
+        taps.append((place, weight))
+    return _weighted(x, axis, weights.shape[1], taps)
+
+
+def _weighted(x: Value, axis: int, old: int, taps: Sequence[tuple[Array, Array]]) -> Value:
+    """The sum of elements at places along an axis, of ``old`` ones, each with a weight; [new]
+    both."""
+    parts: list[Value] = []
+    for index, weight in taps:
+        factor = weight.reshape((len(weight), *[1] * (x.rank - axis - 1)))
+        taken = _taken(x, axis, old, index)
+        parts.append(taken * Constant(factor.astype(x.dtype.numpy)).out)
     return _total(parts)
 
 

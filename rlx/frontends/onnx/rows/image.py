@@ -14,7 +14,7 @@ from rlx.frontends.common.values import constant
 from rlx.frontends.onnx.node import Node, Rows
 from rlx.frontends.onnx.rows.movement import pick
 from rlx.ir.value import Value
-from rlx.ops.conv.resize import CUBIC, interpolated
+from rlx.ops.conv.resize import CUBIC, interpolated, mixed
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.movement.constant import Iota
 from rlx.ops.movement.movement import axis_of
@@ -205,7 +205,7 @@ def _resized(
     crops = coordinates == "tf_crop_and_resize"
     out = x.cast(f32) if mode != "nearest" and x.dtype.bits < 32 else x
     outside: list[Value] = []
-    for axis, a in axes.items():
+    for axis, a in sorted(axes.items(), key=_growth):
         if isinstance(a, OpenAxis):
             out = _open(n, out, axis, a, mode, coordinates, rounding)
             continue
@@ -215,7 +215,9 @@ def _resized(
                 out, axis, np.clip(ROUNDINGS[rounding](places), 0, a.old - 1).astype(np.int64)
             )
         else:
-            out = _mixed(out, axis, _weights(n, mode, a, places))
+            if not x.dtype.is_float:
+                raise UnsupportedError(f"it interpolates {x.dtype}; cast it to a float type")
+            out = mixed(out, axis, _weights(n, mode, a, places))
         if crops:
             beyond = (places < 0) | (places > a.old - 1)
             outside.append(constant(beyond).reshape([a.new, *[1] * (x.rank - axis - 1)]))
@@ -223,6 +225,13 @@ def _resized(
     for beyond in outside:
         out = beyond.where(constant(fill, x.dtype), out)
     return out
+
+
+def _growth(item: tuple[int, Axis | OpenAxis]) -> tuple[float, int]:
+    """What makes less of the elements comes first; of two alike the last, which costs the most an
+    element."""
+    axis, a = item
+    return (a.new / a.old if isinstance(a, Axis) else np.inf, -axis)
 
 
 def _open(
@@ -267,14 +276,6 @@ def _rounded(number: Value, by: Value, rounding: str) -> Value:
     if rounding == "round_prefer_ceil":
         return FloorDivide(number * 2 + by, twice).out
     return -FloorDivide(by - number * 2, twice).out
-
-
-def _mixed(x: Value, axis: int, weights: Array) -> Value:
-    """Each new element along an axis as a sum of old ones."""
-    if not x.dtype.is_float:
-        raise UnsupportedError(f"it interpolates {x.dtype}; cast it to a float type")
-    out = x.dot_general(constant(weights.T, x.dtype), [axis], [0])
-    return out.transpose([*range(axis), x.rank - 1, *range(axis, x.rank - 1)])
 
 
 def upsample(n: Node) -> Value:

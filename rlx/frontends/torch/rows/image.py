@@ -8,13 +8,11 @@ from typing import Any
 import numpy as np
 
 from rlx.frontends.common.images import column_places, image_of_columns, sample_grid
-from rlx.frontends.common.values import constant
 from rlx.frontends.torch.node import Node, Row, Rows, static
 from rlx.frontends.torch.rows.window import each
 from rlx.ir.value import Value
-from rlx.ops.conv.resize import Resize
+from rlx.ops.conv.resize import Resize, mixed
 from rlx.ops.indexing.gather import Gather
-from rlx.ops.matmul.contraction import MatMul
 from rlx.types import Dim, SymDim
 
 __all__ = ["ROWS"]
@@ -119,14 +117,12 @@ def _weighted(
     n: Node, x: Value, scales: Sequence[float | None], align: bool,
     taps: Callable[[Array], Array], *, antialias: bool,
 ) -> Value:  # fmt: skip
-    """Axis by axis, a product with the weights of the old elements in the new ones."""
+    """Axis by axis, with the weights of the old elements in the new ones."""
     for axis, (size, scale) in enumerate(zip(n.shape[2:], scales, strict=True), 2):
         old, new = static(n, x.shape[axis], "a size"), static(n, size, "a new size")
         step = (old - 1) / max(new - 1, 1) if align else old / new if scale is None else 1 / scale
         weights = _weights(old, new, step, taps, antialias)
-        moved = x.swapaxes(axis, x.rank - 1)
-        out = MatMul.build(moved, constant(weights.T, x.dtype))
-        x = out.swapaxes(axis, x.rank - 1)
+        x = mixed(x, axis, weights)
     return x
 
 
