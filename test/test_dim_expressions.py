@@ -207,7 +207,7 @@ def test_a_call_outside_a_range() -> None:
 
     f = rlx.Session("interpret").compile(g)
     assert f(np.ones((2, 3), np.float32))[0].shape == (2, 3)
-    with pytest.raises(ShapeError, match="'n' is from 2 on, found 1"):
+    with pytest.raises(ShapeError, match="'n' is 2 or more, found 1"):
         f(np.ones((1, 3), np.float32))
 
 

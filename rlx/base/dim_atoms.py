@@ -10,7 +10,7 @@ from rlx.errors import NameError, ShapeError, shown
 if TYPE_CHECKING:
     from rlx.base.dims import Dim
 
-__all__ = ["Atom", "Call", "Symbol"]
+__all__ = ["Atom", "Call", "Symbol", "operand"]
 
 _NAME = re.compile(r"[A-Za-z_]\w*\Z")
 
@@ -81,8 +81,9 @@ class Symbol(Atom):
         if isinstance(size, int) and (
             size < self.least or (self.most is not None and size > self.most)
         ):
-            most = "on" if self.most is None else f"to {self.most}"
-            raise ShapeError(f"the dim {self.name!r} is from {self.least} {most}, found {size}")
+            least, most = self.least, self.most
+            within = f"{least} or more" if most is None else f"from {least} to {most}"
+            raise ShapeError(f"the dim {self.name!r} is {within}, found {size}")
         return size
 
 
@@ -106,7 +107,7 @@ class Call(Atom):
     def __init__(self, kind: str, args: tuple[Dim, ...], depth: int, weight: int) -> None:
         self.kind, self.args = kind, args
         if kind == "//":
-            key = "//".join(map(_operand, args))
+            key = "//".join(map(operand, args))
         else:
             key = f"{kind}({','.join(map(str, args))})"
         super().__init__(key, depth, weight, kind != "//")
@@ -115,7 +116,7 @@ class Call(Atom):
         return {s for a in self.args if not isinstance(a, int) for s in a.leaves()}
 
 
-def _operand(d: Dim) -> str:
+def operand(d: Dim) -> str:
     """A dim as an operand of a division."""
     if isinstance(d, int):
         return str(d) if d >= 0 else f"({d})"

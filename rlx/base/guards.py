@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar, Token
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from rlx.base.dim_atoms import Atom
+from rlx.base.dim_atoms import Atom, Call, operand
 from rlx.base.dim_bounds import Bound, Interval, bounds
 from rlx.base.frozen import frozen
 from rlx.errors import ShapeError
@@ -36,6 +36,8 @@ __all__ = [
 T = TypeVar("T")
 Relation = Literal["==", "!=", ">=", "<="]
 _EVERYTHING: Interval = (-math.inf, math.inf)
+_OF_REMAINDERS = {(1, "<=", 0): "==", (1, ">=", 1): "!=", (-1, ">=", 0): "==", (-1, "<=", -1): "!="}
+"""What a remainder, or its negative, is to 0 by a comparison with a number."""
 
 
 @frozen
@@ -65,7 +67,21 @@ class Guard:
         return d >= self.number if self.relation == ">=" else d <= self.number
 
     def __str__(self) -> str:
-        return f"{self.dim} {self.relation} {self.number}"
+        return self._of_remainder() or f"{self.dim} {self.relation} {self.number}"
+
+    def _of_remainder(self) -> str:
+        """``n % 4 == 0`` of a guard on ``n - 4*(n//4)`` or on ``4*(n//4) - n``; none of others."""
+        for monomial, by in self.dim.terms:
+            match monomial:
+                case [Call(kind="//", args=(whole, int(part)))] if part == abs(by):
+                    sign = 1 if by < 0 else -1
+                    is_that = (_dim_of(((monomial, by),)) + sign * whole).terms == self.dim.terms
+                    relation = _OF_REMAINDERS.get((sign, self.relation, self.number))
+                    if is_that and relation:
+                        return f"{operand(whole)} % {part} {relation} 0"
+                case _:
+                    pass
+        return ""
 
 
 class Deciding:

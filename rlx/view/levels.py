@@ -127,13 +127,13 @@ def source_level(provenance: Provenance, texts: Mapping[str, str]) -> Level:
     for (file, line), node in sorted(provenance.sources.items(), key=lambda item: item[1]):
         by_file.setdefault(file, {})[line] = node
     for file, nodes in by_file.items():
-        level.add(_display(file), -1, "")
         lines = _read(file, texts)
+        level.add(_display(file) + ("" if lines else " (cannot be read here)"), -1, "")
         before = 0
         for n in _shown(nodes, len(lines)):
             if n > before + 1:
                 level.add("⋯", -1, "")
-            text = lines[n - 1].rstrip("\n") if n <= len(lines) else "(the file cannot be read)"
+            text = lines[n - 1].rstrip("\n") if n <= len(lines) else ""
             text = text if len(text) <= LONG else f"{text[:LONG]}…"
             level.add(text, nodes.get(n, -1), str(n))
             before = n

@@ -175,6 +175,7 @@ def test_only_python_files_are_read(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert cli.main(["view", str(text), "--target", CPU]) == 0
     page = Path(capsys.readouterr().out.strip()).read_text()
     assert "y = relu(x)" in page and "password" not in page
+    assert page.count("cannot be read here") == 1
 
 
 # -- the command -----------------------------------------------------------------------------------

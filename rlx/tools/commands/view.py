@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         metavar="MODEL",
         help=f"{MODEL}; or MIR or LIR text, such as rlx-opt prints; - for standard input",
     )
-    add("-o", dest="output", metavar="OUT.html", help="the page; by default beside FILE")
+    add("-o", dest="output", metavar="OUT.html", help="the page; by default beside MODEL")
     add(
         "--run", action="store_true", help="run it too, on random arrays: the picture has the times"
     )
