@@ -35,7 +35,7 @@ def test_hello(g: Graph) -> None:
     assert out.dtype == np.float32
     assert out.tolist() == [[5, 6]]
     assert len(g) == 2
-    assert repr(g) == "Graph 'test': 1 inputs, 2 params, 2 nodes"
+    assert repr(g) == "Graph 'test': 1 input, 2 params, 2 nodes"
 
 
 def test_a_name_is_used_once(g: Graph) -> None:

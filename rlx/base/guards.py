@@ -75,9 +75,9 @@ class Guard:
             match monomial:
                 case [Call(kind="//", args=(whole, int(part)))] if part == abs(by):
                     sign = 1 if by < 0 else -1
-                    is_that = (_dim_of(((monomial, by),)) + sign * whole).terms == self.dim.terms
+                    rest = self.dim + sign * (whole // part * part - whole)
                     relation = _OF_REMAINDERS.get((sign, self.relation, self.number))
-                    if is_that and relation:
+                    if isinstance(rest, int) and rest == 0 and relation:
                         return f"{operand(whole)} % {part} {relation} 0"
                 case _:
                     pass

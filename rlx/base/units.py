@@ -1,8 +1,8 @@
-"""Numbers with units, for people."""
+"""Numbers with units and nouns, for people."""
 
 from __future__ import annotations
 
-__all__ = ["bytes_text"]
+__all__ = ["bytes_text", "counted"]
 
 
 def bytes_text(n: int) -> str:
@@ -12,3 +12,8 @@ def bytes_text(n: int) -> str:
             return f"{n} {unit}"
         n = round(n / 1024)
     return f"{n} GiB"
+
+
+def counted(n: int, noun: str) -> str:
+    """``1 param``, ``2 params``."""
+    return f"{n} {noun}{'s' * (n != 1)}"

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from rlx.base.dim_text import without_ranges
-from rlx.base.units import bytes_text
+from rlx.base.units import bytes_text, counted
 from rlx.inspect.listing import by_count
 from rlx.ir.graph import Graph, names_of_outputs, symbols_of
 from rlx.runtime.encoding import places_of
@@ -168,7 +168,8 @@ def _weight_lines(facts: Mapping[str, Any], tensors: bool) -> Iterator[str]:
     if not w["count"]:
         return
     kinds = ", ".join(f"{n} {dt}" for dt, n in w["dtypes"].items())
-    yield f"  {w['count']} params ({kinds}): {w['elements']:,} elements, {bytes_text(w['bytes'])}"
+    params = counted(w["count"], "param")
+    yield f"  {params} ({kinds}): {w['elements']:,} elements, {bytes_text(w['bytes'])}"
     left = facts.get("without_value", [])
     if left:
         shown = ", ".join(left[:8]) + (", ..." if len(left) > 8 else "")

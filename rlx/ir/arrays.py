@@ -61,7 +61,9 @@ def typed_array(value: Any, name: str, dt: str, what: str) -> Array:
         a = np.asarray(value)
         if a.dtype != expected.numpy:
             raise DTypeError(
-                f"{what} {name!r} is {dt}, found {a.dtype}; convert it with .astype first", caller()
+                f"{what} {name!r} is {dt}, found {a.dtype}; convert it with"
+                f' .astype("{expected.numpy}") first',
+                caller(),
             )
         return a
     return located(from_numbers)(value, expected, f"{what} {name!r}")

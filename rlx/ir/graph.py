@@ -13,6 +13,7 @@ import numpy as np
 
 from rlx.base.dim_atoms import Symbol
 from rlx.base.dims import Dim, SymDim, as_size
+from rlx.base.units import counted
 from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
 from rlx.ir.arrays import fixed
 from rlx.ir.attrs import literal
@@ -319,8 +320,10 @@ class Graph(GraphOps, Walking):
         return len(self.nodes())
 
     def __repr__(self) -> str:
-        n = f"{len(topological(self.outputs))} nodes" if self.outputs else "no outputs yet"
-        return f"Graph {self.name!r}: {len(self.inputs)} inputs, {len(self.params)} params, {n}"
+        nodes = counted(len(topological(self.outputs)), "node")
+        inputs, params = counted(len(self.inputs), "input"), counted(len(self.params), "param")
+        end = nodes if self.outputs else "no outputs yet"
+        return f"Graph {self.name!r}: {inputs}, {params}, {end}"
 
 
 def _type_of(name: str, shape: Any, dtype: Any) -> TensorType:

@@ -38,6 +38,7 @@ from rlx.llm.sampling import Sampler
 from rlx.llm.speculation import Speculation
 from rlx.llm.text import Tokenizer
 from rlx.llm.text.stops import StopText
+from rlx.models.files import check_there
 from rlx.models.progress import Progress
 
 if TYPE_CHECKING:
@@ -106,6 +107,7 @@ class LLM:
         mesh: Mesh | None = None,
     ) -> None:
         self.path = os.fspath(model)
+        check_there(self.path, "file or folder")
         self._file = None if os.path.isdir(self.path) else GGUF(self.path)
         made: Any = Decoder.load if self._file is None else Decoder.from_gguf
         options: dict[str, Any] = {
@@ -416,7 +418,7 @@ class LLM:
         if how is None:
             raise ModelError(
                 f"{self.path} does not say how it makes vectors of texts; give pooling='mean' or"
-                " pooling='last'"
+                " pooling='last', which is --pooling of rlx embed"
             )
         if how not in POOLINGS:
             raise GraphError(f"pooling is one of {', '.join(POOLINGS)}, found {how!r}")

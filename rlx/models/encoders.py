@@ -14,7 +14,7 @@ from rlx.ir.arrays import fixed
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
 from rlx.models.bert import FAMILIES, BertConfig, bert_score, bert_states
-from rlx.models.files import expect, read_json
+from rlx.models.files import check_there, expect, read_json
 from rlx.models.layers import pooled
 from rlx.models.modernbert import FAMILY, ModernBertConfig, modernbert_score, modernbert_states
 from rlx.models.safetensors import SafeTensors
@@ -138,9 +138,11 @@ def device_of(device: str | None) -> str:
 
 def check_files(path: str, *names: str) -> None:
     """ModelError for files that a folder lacks."""
-    if not os.path.exists(path):
-        fetch = f"; fetch it: hf download {path} --local-dir FOLDER" if path.count("/") == 1 else ""
-        raise ModelError(f"there is no folder {path}, and RLX downloads nothing{fetch}")
+    check_there(path, "folder")
+    if not os.path.isdir(path):
+        raise ModelError(
+            f"{path} is a file, expected a model directory, with {' and '.join(names)}"
+        )
     for name in names:
         if not os.path.isfile(os.path.join(path, name)):
             raise ModelError(f"{path} has no {name}; a model directory needs it")

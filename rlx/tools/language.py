@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from rlx.base.clock import Tick
 from rlx.errors import RlxError
-from rlx.tools.kinds import LANGUAGE, kind_of
+from rlx.models.files import check_there
+from rlx.tools.kinds import LANGUAGE, Kind, kind_of
 from rlx.tools.options import add_device, add_threads
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def add_speculation(p: argparse._ActionsContainer) -> None:
 
 def add_answer_options(p: argparse._ActionsContainer) -> None:
     """How answers are drawn."""
-    p.add_argument("-n", dest="max_new_tokens", type=int, help="the most tokens of an answer")
+    p.add_argument("-n", "--max-new-tokens", type=int, help="the most tokens of an answer")
     p.add_argument("--temperature", type=float, help="0 takes the likeliest token")
     p.add_argument("--top-k", type=int, help="draw from so many tokens")
     p.add_argument("--top-p", type=float, help="draw from those that share so much probability")
@@ -111,8 +112,13 @@ def load(args: argparse.Namespace, **options: Any) -> LLM:
     from rlx.llm.model import LLM
     from rlx.runtime.backend import default_device
 
-    if kind_of(args.model) not in LANGUAGE:
-        raise RlxError(f"{args.model} is no language model: expected a GGUF file or a folder")
+    check_there(args.model, "file or folder")
+    if (kind := kind_of(args.model)) not in LANGUAGE:
+        found = {Kind.TEXT: "", Kind.ENCODER: f" but {kind}, which rlx embed takes"}
+        raise RlxError(
+            f"{args.model} is no language model{found.get(kind, f' but {kind}')}; expected"
+            " a GGUF file, or the folder of a language model"
+        )
     names = ("precision", "context", "cache", "draft_tokens")
     given = {n: v for n in names if (v := getattr(args, n)) is not None}
     given |= {"speculate": args.draft or args.lookup, "adapters": _adapters(args)}

@@ -10,6 +10,7 @@ import numpy as np
 
 from rlx.base.frozen import frozen
 from rlx.base.mesh import Mesh
+from rlx.base.units import counted
 from rlx.distributed.connections import current_rank
 from rlx.distributed.status import note_step
 from rlx.errors import (
@@ -245,8 +246,8 @@ class TrainStep(Uncopied):
     # -- what it has come to ---------------------------------------------------------------
 
     def __repr__(self) -> str:
-        trained = len(self.plan.masters())
-        return f"TrainStep of {self.plan.graph.name!r}: {trained} params, batch {self.position}"
+        trained = counted(len(self.plan.masters()), "param")
+        return f"TrainStep of {self.plan.graph.name!r}: {trained}, batch {self.position}"
 
     @property
     def position(self) -> int:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from typing import TYPE_CHECKING
 
+from rlx.base.units import counted
 from rlx.inspect.facts import facts_of_artifact, lines_of
 from rlx.view.picture import MOST, boxes_of_graph, short_type, svg
 
@@ -26,7 +27,9 @@ __all__ = [
 def graph_html(graph: Graph) -> str:
     """The signature of a graph, and its picture."""
     nodes = len(graph.nodes()) if graph.outputs else 0
-    head = _head(f"Graph {graph.name}", f"{nodes} nodes, {len(graph.params)} params")
+    head = _head(
+        f"Graph {graph.name}", f"{counted(nodes, 'node')}, {counted(len(graph.params), 'param')}"
+    )
     if not graph.outputs:
         rows = [(str(v.name), short_type(v.type)) for v in graph.inputs]
         return head + _table(("input", "type"), rows) + "<div>it has no outputs yet</div>"

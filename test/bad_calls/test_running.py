@@ -350,7 +350,7 @@ RUNS = [
     Bad(ShapeError, r"found \[\]", lambda f: f.run({"x": 3})),
     Bad(
         DTypeError,
-        "'x' is f32, found float64; convert it with .astype",
+        'is f32, found float64; convert it with .astype."float32". first',
         lambda f: f.run({"x": X.astype(float)}),
     ),
     Bad(

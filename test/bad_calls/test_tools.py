@@ -119,6 +119,9 @@ RLX = [
     Command(2, "invalid int value: 'many'", "embed model text --threads many"),
     Command(2, "unrecognized arguments: --no-such", "embed model text --no-such"),
     Command(1, "there is no folder nowhere, and RLX downloads nothing", "embed nowhere text"),
+    Command(
+        1, "good.mlir is a file, expected a model directory, with config.json", "embed good.mlir a"
+    ),
     Command(1, "fetch it: hf download some/model --local-dir", "embed some/model text"),
     Command(2, "no command is called 'info'; write rlx inspect", "info model.onnx"),
     Command(1, "unknown device 'cpuu'; did you mean 'cpu'", "embed model text --device cpuu"),

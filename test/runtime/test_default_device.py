@@ -169,6 +169,8 @@ def test_outputs_go_to_files_by_name_and_over_none(
         assert "names no output; write NAME=FILE.npy for 'twice', 'sum'" in capsys.readouterr().err
     assert main([*run, "--output", "sum=t.npy", "--output", "sum=u.npy"]) == 1
     assert "--output sum=... is given twice" in capsys.readouterr().err
+    assert main([*run, "--output", "sum=t.csv"]) == 1
+    assert "--output t.csv: outputs are written as .npy files" in capsys.readouterr().err
     assert main([*run, "--output", "m.npy"]) == 1
     assert "has 2 outputs, found 1 --output" in capsys.readouterr().err
 

@@ -122,13 +122,13 @@ def test_kinds_are_told_by_what_is_in_files(here: Path) -> None:
 
 SAID = {
     "small.mlir": ["a graph's text", "input x: f32[batch, 4]", "output y: f32[batch, 2]",
-                   "dim batch: 0 or more", "1 params (1 f32): 8 elements, 32 B", "matmul 1"],
+                   "dim batch: 0 or more", "1 param (1 f32): 8 elements, 32 B", "matmul 1"],
     "small.rlx": ["device cpu", "input x: f32[3, 4]", "output y: f32[3, 2]", "variant 0: ",
                   "kernels, ", "of code"],
     "bert": ["the folder of a sentence encoder", "input ids: i64[batch, tokens]", "bert_layer"],
     "w.safetensors": ["of: a test", "8 elements, 32 B"],
     "hlo.mlir": ["a program of StableHLO", "f32[2, 3]", "exp 1"],
-    "folder": ["hidden_size: 4", "1 params (1 f32)"],
+    "folder": ["hidden_size: 4", "1 param (1 f32)"],
 }  # fmt: skip
 
 

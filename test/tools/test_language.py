@@ -103,7 +103,11 @@ def test_an_adapter(
 
 
 WRONG = {
-    "no model": (["chat", "x.onnx", "Hi"], "x.onnx is no language model: expected a GGUF file"),
+    "no file": (
+        ["chat", "some/model", "Hi"],
+        "there is no file or folder some/model, and RLX downloads nothing; fetch it: hf download",
+    ),
+    "no model": (["chat", __file__, "Hi"], "is no language model; expected a GGUF file, or the"),
     "no prompt": (["run", "{}"], 'is a language model, which goes on with a text; give -p "TEXT"'),
     "arrays": (["run", "{}", "-p", "x", "--dim", "n=2"], "goes on with -p, and takes no arrays"),
     "files": (

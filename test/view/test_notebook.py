@@ -211,7 +211,7 @@ def test_a_prompt_shows_what_an_object_is() -> None:
     loss.set_outputs([(loss.input("x", [2]) * w).sum()])
     step = rlx.compile_training(loss, rlx.optim.SGD(0.1))
     step({"x": np.ones(2, np.float32)})
-    assert repr(step) == "TrainStep of 'line': 1 params, batch 1"
+    assert repr(step) == "TrainStep of 'line': 1 param, batch 1"
 
 
 def test_ipython_prints_reports_as_pages() -> None:

@@ -140,5 +140,7 @@ def _files(args: argparse.Namespace, names: Sequence[str]) -> dict[int, str]:
         if found and len(found) != len(names):
             raise RlxError(f"{args.file} has {len(names)} outputs, found {len(found)} --output")
     for path in found.values():
+        if not path.endswith(".npy"):
+            raise RlxError(f"--output {path}: outputs are written as .npy files; name it so")
         check_free(path, args.force)
     return found
