@@ -52,7 +52,9 @@ __all__ = [
     "TraceError",
     "UnknownOpError",
     "UnsupportedError",
+    "among",
     "did_you_mean",
+    "no_attribute",
     "shown",
     "unknown_option",
 ]
@@ -251,6 +253,23 @@ def unknown_option(name: str, known: Collection[str]) -> GraphError:
     """The error of an option that there is not."""
     hint = did_you_mean(name, known)
     return GraphError(f"no option is called {name!r}{hint}; there are {', '.join(known)}")
+
+
+def no_attribute(module: str, name: str, known: Collection[str]) -> AttributeError:
+    """The error of a name that a module has not. Python itself asks for names such as __path__."""
+    hint = "" if name.startswith("_") else did_you_mean(name, known)
+    if not hint and not name.startswith("_"):
+        hint = f"; there are {', '.join(known)}"
+    return AttributeError(f"module {module!r} has no attribute {name!r}{hint}")
+
+
+def among(name: Any, known: Collection[Any]) -> str:
+    """The end of a message on a name that is not among those that are known: the nearest, if one is
+    near, and all of them. One alone is said once."""
+    hint, names = did_you_mean(name, known), ", ".join(map(repr, known)) or "none"
+    if len(known) == 1:
+        return hint or f"; there is {names}"
+    return f"{hint}; there are {names}"
 
 
 def did_you_mean(name: Any, known: Iterable[str], least: float = 0.6) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx.base.dims import Dim, SymDim, as_dim
-from rlx.errors import GraphError, NameError, did_you_mean
+from rlx.errors import GraphError, NameError, among
 from rlx.ir.builders import located
 from rlx.ir.clone import leaves_of
 from rlx.ir.graph import Graph
@@ -86,9 +86,8 @@ def _places(graph: Graph, in_axes: Any) -> dict[Value, int]:
     found: dict[Value, int] = {}
     for name, axis in given.items():
         if name not in named:
-            listed = ", ".join(map(repr, named)) or "none"
-            hint = did_you_mean(name, named)
-            raise NameError(f"vmap: no input or param is called {name!r}{hint}; there are {listed}")
+            others = among(name, named)
+            raise NameError(f"vmap: no input or param is called {name!r}{others}")
         if axis is None:
             continue
         if name in graph.param_values:

@@ -665,7 +665,7 @@ def as_dim(d: int | str | SymDim) -> Dim:
     except TypeError:
         n = -1
     if n < 0:
-        raise ShapeError(f"a dim is an int >= 0 or a name, found {shown(d)}")
+        raise ShapeError(f"a dim is an int >= 0 or a name such as 'batch', found {shown(d)}")
     return n
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import NameError, did_you_mean
+from rlx.errors import NameError, among
 from rlx.ir.arrays import typed_array
 from rlx.ir.graph import Graph, check_param
 from rlx.ir.location import caller
@@ -17,10 +17,7 @@ __all__ = ["check_known", "param_arrays", "unknown"]
 
 def unknown(name: str, known: Collection[str], what: str) -> NameError:
     """The error for a name that nothing has."""
-    listed = ", ".join(map(repr, known)) or "none"
-    return NameError(
-        f"no {what} is called {name!r}{did_you_mean(name, known)}; there are {listed}", caller()
-    )
+    return NameError(f"no {what} is called {name!r}{among(name, known)}", caller())
 
 
 def check_known(what: str, given: Iterable[str], known: Collection[str]) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 from rlx.base.dim_atoms import Symbol
 from rlx.base.dims import Dim, SymDim, as_size
 from rlx.base.units import counted
-from rlx.errors import DTypeError, GraphError, NameError, ShapeError, did_you_mean
+from rlx.errors import DTypeError, GraphError, NameError, ShapeError, among, did_you_mean
 from rlx.ir.arrays import fixed
 from rlx.ir.attrs import literal
 from rlx.ir.builders import GraphOps, located, public
@@ -244,11 +244,8 @@ class Graph(GraphOps, Walking):
     def leaf_location(self, name: str) -> tuple[str, int]:
         """Where the input or param was declared; NameError if there is none of that name."""
         if name not in self._names:
-            listed = ", ".join(map(repr, self._names)) or "none"
-            hint = did_you_mean(name, self._names)
-            raise NameError(
-                f"no input or param is called {name!r}{hint}; there are {listed}", caller()
-            )
+            others = among(name, self._names)
+            raise NameError(f"no input or param is called {name!r}{others}", caller())
         return self._names[name]
 
     def places(self) -> list[tuple[Value | Op, Location]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, SupportsIndex, TypeVar, overload
 
-from rlx.errors import NameError, did_you_mean
+from rlx.errors import NameError, among
 from rlx.ir.location import caller
 
 __all__ = ["Results", "by_name"]
@@ -31,11 +31,7 @@ class Results(list[T]):
         if not isinstance(key, str):
             return super().__getitem__(key)
         if key not in self.names:
-            listed = ", ".join(map(repr, self.names))
-            raise NameError(
-                f"no output is called {key!r}{did_you_mean(key, self.names)}; there are {listed}",
-                caller(),
-            )
+            raise NameError(f"no output is called {key!r}{among(key, self.names)}", caller())
         return super().__getitem__(self.names.index(key))
 
     if not TYPE_CHECKING:  # it would hide misspelt names from type checkers

@@ -5,6 +5,7 @@ The tables are data alone, so that a test can check every name on their right.
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Collection
 
 from rlx.errors import did_you_mean
@@ -119,6 +120,9 @@ FUNCTIONS: dict[str, str] = {
 }  # fmt: skip
 """Names of modules elsewhere, and what they are after ``rlx.``."""
 
+HOMES = ("models", "nn", "optim", "training", "quant")
+"""Modules whose names are looked for in ``rlx`` itself."""
+
 ARGUMENTS: dict[str, tuple[str, ...]] = {
     "dim": ("axis", "axes"), "dims": ("axes", "axis", "shape"), "axis": ("axes",),
     "axes": ("axis", "perm"), "keepdim": ("keepdims",), "keep_dims": ("keepdims",),
@@ -153,6 +157,9 @@ def function_hint(name: str, known: Collection[str]) -> str:
         return f"; ops are methods of values and graphs: x.{name}(...), g.{name}(x, ...)"
     if name in METHODS:
         return f"; on a Value x, write {METHODS[name]}"
+    for home in HOMES:
+        if name in importlib.import_module(f"rlx.{home}").__all__:
+            return f"; write rlx.{home}.{name}"
     return did_you_mean(name, known, least=0.75)
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rlx.errors import no_attribute
+
 if TYPE_CHECKING:
     from rlx.models.bert import BertConfig, bert_encoder
     from rlx.models.embed import Embed
@@ -24,7 +26,7 @@ _HOMES = {
 def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(__name__, name, __all__)
     import importlib
 
     from rlx.base.gc_pause import importing

@@ -16,9 +16,9 @@ places.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rlx.errors import NameError, did_you_mean
+from rlx.errors import NameError, did_you_mean, no_attribute
 from rlx.functions.trees import flatten, rebuild
 from rlx.ir.builders import located
 from rlx.nn.initial import glorot_uniform, he_normal, normal, zeros
@@ -60,3 +60,9 @@ def with_arrays(model: Any, arrays: Mapping[str, Any]) -> Any:
                 f"the model has no array {name!r}{did_you_mean(name, known)}; there are {listed}"
             )
     return rebuild(flatten(model, []), iter([*{**known, **arrays}.values()]))
+
+
+if not TYPE_CHECKING:  # it would hide misspelt names from type checkers
+
+    def __getattr__(name: str) -> object:
+        raise no_attribute(__name__, name, __all__)

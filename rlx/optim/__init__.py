@@ -9,6 +9,9 @@ the values after an update. An optimiser of one's own is a subclass of ``Optimiz
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from rlx.errors import no_attribute
 from rlx.optim.adafactor import Adafactor
 from rlx.optim.adam import Adam, AdamW
 from rlx.optim.base import At, Optimizer, Slots
@@ -28,3 +31,9 @@ __all__ = [
     "Mars", "Muon", "NAdamW", "Optimizer", "RAdam", "Schedule", "Slots", "Soap", "Sophia",
     "StepDecay", "WarmupCosine", "WarmupLinear", "all_finite", "ema", "global_norm",
 ]  # fmt: skip
+
+
+if not TYPE_CHECKING:  # it would hide misspelt names from type checkers
+
+    def __getattr__(name: str) -> object:
+        raise no_attribute(__name__, name, __all__)

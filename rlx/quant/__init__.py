@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from rlx.errors import no_attribute
 from rlx.quant.arrays import dequantize, quantize
 from rlx.quant.scheme import BlockScheme, PartsScheme, QuantScheme
 from rlx.quant.table import schemes
@@ -50,7 +51,7 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     """The names of ``rlx.ptq``, which is loaded when one is asked for."""
     if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        raise no_attribute(__name__, name, __all__)
     from rlx import ptq
 
     return getattr(ptq, name)

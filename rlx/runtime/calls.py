@@ -191,7 +191,11 @@ def checked_feeds(names: Sequence[str], held: Mapping[str, Any], given: Any) -> 
     missing = [n for n in names if n not in feeds]
     if missing:
         which = "s " * (len(missing) > 1) or " "
-        raise NameError(f"nothing was given for the input{which}{str(missing)[1:-1]}", caller())
+        feeds = ", ".join(f"{n!r}: array" for n in names)
+        raise NameError(
+            f"nothing was given for the input{which}{str(missing)[1:-1]}; write run({{{feeds}}})",
+            caller(),
+        )
     return feeds
 
 

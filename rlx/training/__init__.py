@@ -8,6 +8,9 @@ docs/training.md is the way from data to a deployed model.
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from rlx.errors import no_attribute
 from rlx.training.data import Batches
 from rlx.training.early import EarlyStopping
 from rlx.training.fit import Data, History, fit
@@ -19,3 +22,9 @@ __all__ = [
     "Batches", "Data", "EarlyStopping", "History", "LossScale", "PipelineStep", "State",
     "StepResult", "TrainStep", "compile_training", "fit",
 ]  # fmt: skip
+
+
+if not TYPE_CHECKING:  # it would hide misspelt names from type checkers
+
+    def __getattr__(name: str) -> object:
+        raise no_attribute(__name__, name, __all__)

@@ -17,14 +17,12 @@ from rlx.errors import (
     CheckpointError,
     DTypeError,
     GraphError,
-    NameError,
     NonFiniteError,
     OutOfMemoryError,
     RlxError,
-    did_you_mean,
 )
 from rlx.ir.builders import located, public
-from rlx.ir.given import param_arrays
+from rlx.ir.given import param_arrays, unknown
 from rlx.ir.graph import Graph
 from rlx.ir.location import caller
 from rlx.ir.pure import Uncopied
@@ -374,9 +372,7 @@ class TrainStep(Uncopied):
             )
         for name in batch:
             if name not in self._inputs:
-                raise NameError(
-                    f"the graph has no input {name!r}{did_you_mean(name, self._inputs)}", caller()
-                )
+                raise unknown(name, self._inputs, "input")
 
     def _rescale(self, batch: Mapping[str, Any], updated: bool) -> None:
         """Make the scale of the loss smaller after gradients that overflowed, and larger after many

@@ -51,7 +51,11 @@ LEAVES = [
     ),
     Bad(NameError, "a name must be a string .* found 3", lambda g, x: g.input(3, [2])),
     Bad(NameError, "a name must be a string .* found None", lambda g, x: g.param(None, [2])),
-    Bad(ShapeError, "a dim is an int >= 0 or a name, found -1", lambda g, x: g.input("y", [-1])),
+    Bad(
+        ShapeError,
+        "a dim is an int >= 0 or a name such as 'batch', found -1",
+        lambda g, x: g.input("y", [-1]),
+    ),
     Bad(ShapeError, "a dim is an int .* found 1.5", lambda g, x: g.input("y", [2, 1.5])),
     Bad(ShapeError, "a dim is an int .* found a Halfway", lambda g, x: g.input("y", [Halfway()])),
     Bad(ShapeError, "a dim is an int .* found None", lambda g, x: g.input("y", [None])),

@@ -148,6 +148,7 @@ def test_every_call_that_is_suggested_can_be_made() -> None:
         ("compile", "write rlx.Session"), ("Grpah", "mean 'Graph'"),
         ("relu", "ops are methods .* x.relu"), ("zeros", r"methods of graphs .* g.zeros\(\.\.\.\)$"), ("float32", "rlx.f32"),
         ("view", "on a Value x, write x.reshape"), ("tensor", "write g.constant"),
+        ("Embed", "write rlx.models.Embed"), ("Adam", "write rlx.optim.Adam"),
     ],
 )  # fmt: skip
 def test_a_name_of_another_library(name: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,6 +157,21 @@ def test_a_name_of_another_library(name: str, says: str, monkeypatch: pytest.Mon
         getattr(rlx, name)
     with pytest.raises(AttributeError, match="no attribute 'wibble'$"):
         rlx.wibble
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "says"),
+    [
+        (rlx.nn, "Dense", "no attribute 'Dense'; there are .*Linear"),
+        (rlx.optim, "Adamw", "did you mean 'AdamW'"),
+        (rlx.training, "Batch", "did you mean 'Batches'"),
+        (rlx.models, "Embedder", "did you mean 'Embed'"),
+        (rlx.quant, "quantise", "did you mean 'quantize'"),
+    ],
+)
+def test_a_name_that_a_module_has_not(module: Any, name: str, says: str) -> None:
+    with pytest.raises(AttributeError, match=says):
+        getattr(module, name)
 
 
 def test_an_attribute_of_another_library() -> None:

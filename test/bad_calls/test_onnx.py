@@ -109,7 +109,7 @@ FILES = [
 ]  # fmt: skip
 
 CALLS = [
-    Refused(NameError, "no input is called 'z'.*there are 'x'", text(RELU, constants={"z": [1, 2]})),
+    Refused(NameError, "no input is called 'z'.*there is 'x'", text(RELU, constants={"z": [1, 2]})),
     Refused(NameError, "no dim is called 'bach'; did you mean 'batch'",
             text("g (float[batch] x) => (float[batch] y) { y = Relu (x) }", dims={"bach": 1})),
     Refused(ShapeError, "the size of dim 'n' is an int >= 0, found -1",

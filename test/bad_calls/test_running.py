@@ -272,7 +272,7 @@ SESSIONS = [
 PARAMS = [
     Bad(DTypeError, "param 'w' is a masked array", lambda f: f.set_param("w", MASKED_W)),
     Bad(DTypeError, "input 'x' is a masked array", lambda f: f.set_input("x", MASKED)),
-    Bad(NameError, "no param is called 'v'; there are 'w'", lambda f: f.set_param("v", W)),
+    Bad(NameError, "no param is called 'v'; there is 'w'", lambda f: f.set_param("v", W)),
     Bad(NameError, "no param is called 'x'", lambda f: f.set_param("x", X)),
     Bad(NameError, "no param is called None", lambda f: f.set_param(None, X)),
     Bad(NameError, r"no param is called \[\]", lambda f: f.set_param([], X)),
@@ -332,7 +332,7 @@ RUNS = [
     Bad(NameError, "no input is called 'xx'; did you mean 'x'", lambda f: f.run({"xx": X})),
     Bad(
         NameError,
-        "no input is called 'w'; there are 'x'|no input is called 'w'",
+        "no input is called 'w'; there is 'x'|no input is called 'w'",
         lambda f: f.run({"x": X, "w": W}),
     ),
     Bad(NameError, "no input is called 0", lambda f: f.run({0: X})),
