@@ -21,6 +21,7 @@ from rlx.tools.opt import main
 from rlx.types import f32, f64, i32
 from support.graph_conformance import cases_for, conforms
 from support.samples import op_classes
+from support.tolerances import assert_close
 from support.whole import STANDS, Stood, by_interpreter
 
 TEST = Path(__file__).parents[1]
@@ -28,9 +29,7 @@ TEST = Path(__file__).parents[1]
 WITHOUT_ROW = frozenset(
     f"mir.{name}"
     for name in (
-        "causal_conv_rows", "selective_scan_rows", "gated_delta_rows",
-        "eigh", "eigvalsh", "gated_delta_net", "igamma", "igamma_grad_a", "igammac", "lstsq",
-        "pinv", "qr", "rasterize_gaussians",
+        "eigh", "eigvalsh", "lstsq", "pinv", "qr", "rasterize_gaussians",
         "rasterize_gaussians_grad", "rasterize_gaussians_tangent", "svd", "svdvals",
     )
 )  # fmt: skip
@@ -107,6 +106,38 @@ def test_a_fault_in_a_loop_is_told() -> None:
         stood.run({"x": np.ones(3, "f4"), "i": np.asarray(5, np.int64)})
 
 
+def test_rows_of_several_sequences_go_in_order() -> None:
+    """Two sequences, one of which begins anew, and a row of none; a slot outside is a fault."""
+    g, rng = rlx.Graph("rows"), np.random.default_rng(0)
+    x, delta = g.input("x", [6, 4, 2]), g.input("delta", [6, 4])
+    b, state = g.input("b", [6, 2, 3]), g.input("state", [3, 4, 2, 3])
+    where = g.input("slots", [6], "i32"), g.input("positions", [6], "i32")
+    y, after = x.selective_scan_rows(delta, g.input("a", [4, 3]), b, b, state, *where)
+    g.set_outputs([y, after])
+    feeds = {str(v.name): rng.standard_normal(v.shape).astype("f4") for v in g.inputs}
+    feeds["slots"] = np.array([2, 2, 0, 9, 0, 1], "i4")
+    feeds["positions"] = np.array([7, 8, 0, -1, 1, 0], "i4")
+    stood = _stood(g)
+    for a, b in zip(stood.run(feeds), rlx.interpret(g, feeds), strict=True):
+        assert_close(a, b)
+    feeds["positions"] = np.array([7, 8, 0, 2, 1, 0], "i4")
+    with pytest.raises(FaultError, match="a row's slot is outside the states"):
+        stood.run(feeds)
+
+
+def test_a_loop_of_a_formula_ends_for_each_element() -> None:
+    """Some elements take the series, of few terms or many, others the integral."""
+    g = rlx.Graph("gamma")
+    a, x = g.input("a", [5, 1]), g.input("x", [7])
+    g.set_outputs([a.igamma(x), a.igammac(x)])
+    feeds = {
+        "a": np.array([[0.01], [0.5], [3], [19], [900]], "f4"),
+        "x": np.array([0, 1e-3, 0.7, 4, 30, 880, 1e4], "f4"),
+    }
+    for found, want in zip(_stood(g).run(feeds), rlx.interpret(g, feeds), strict=True):
+        assert_close(found, want)
+
+
 def test_all_that_is_refused_is_said_at_once() -> None:
     g = rlx.Graph("refused")
     x = g.input("x", [3, 3])
@@ -125,6 +156,11 @@ def test_all_that_is_refused_is_said_at_once() -> None:
     large.set_outputs([large.input("x", [65, 65]).cholesky()])
     with pytest.raises(UnsupportedError, match=r"mir.cholesky.* a matrix of 65 rows"):
         rlx.compile_artifact(large, "tpu")
+    long = rlx.Graph("long")
+    keys, share = long.input("q", [1, 65, 1, 2]), long.input("g", [1, 65, 1])
+    long.set_outputs([keys.gated_delta_net(keys, keys, share, share)[0]])
+    with pytest.raises(UnsupportedError, match="65 steps of a recurrence, of which 64 are written"):
+        rlx.compile_artifact(long, "tpu")
 
 
 def test_a_word_that_a_system_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,6 +169,8 @@ def test_a_word_that_a_system_lacks_is_refused(monkeypatch: pytest.MonkeyPatch) 
         k.cast(Tensor(k, None, i32, ()), f64)
     with pytest.raises(Refused, match="there is no control flow"):
         k.control(None, [], {})
+    with pytest.raises(Refused, match="a loop that goes on until all elements are done"):
+        k.repeat(lambda x: x < 1.0, lambda x: (x,), [Tensor(k, None, f32, (2,))])
 
     def refuses(asked: object, stage: str) -> bytes:
         raise Refused("an argument")

@@ -181,13 +181,14 @@ class IncompleteGamma(Binary):
 
     def reference(self, lhs: Array, rhs: Array) -> Array:
         with np.errstate(all="ignore"):
-            return in_double(lambda a, x: self._formula(_Arrays(), a, x, wide=True),
+            return in_double(lambda a, x: self.formula(_Arrays(), a, x, wide=True),
                              *np.broadcast_arrays(lhs, rhs))  # fmt: skip
 
     def loops(self, b: Any) -> None:
-        b.pointwise(lambda k, a, x: self._formula(k, a, x, a.dtype is f64))
+        b.pointwise(lambda k, a, x: self.formula(k, a, x, a.dtype is f64))
 
-    def _formula(self, k: Any, a: Any, x: Any, wide: bool) -> Any:
+    def formula(self, k: Any, a: Any, x: Any, wide: bool) -> Any:
+        """The result, in the words of ``k``: registers, arrays or tensors."""
         inside = self._inside(a) & self._inside(x)
         a_, x_ = k.select(inside, a, 1.0), k.select(inside, x, 1.0)
         found = self._of(k, *_integral(k, a_, x_, wide, self.sloped))

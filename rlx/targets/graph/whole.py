@@ -17,7 +17,7 @@ from rlx.targets.graph.functions import FUNCTIONS
 from rlx.targets.graph.tensor import Number, Tensor
 from rlx.types import DType, bf16, bool_, complex_of, f16, f32, i32, i64, u32, u64
 
-__all__ = ["Body", "Refused", "Whole", "compute_type", "value_of"]
+__all__ = ["Body", "Loop", "Refused", "Whole", "compute_type", "value_of"]
 
 Array = np.ndarray[Any, Any]
 
@@ -26,6 +26,9 @@ _OWN = "the system says this word"
 
 Body: TypeAlias = "Callable[[Whole, Sequence[Tensor]], list[Tensor]]"
 """Writes a body of a control op on its arguments."""
+
+Loop: TypeAlias = "Callable[..., Any]"
+"""The test or the body of a formula's loop, on the tensors that it carries."""
 
 
 class Refused(Exception):
@@ -147,6 +150,10 @@ class Whole:
     ) -> Sequence[Tensor]:
         """The results of a control op, whose bodies are written as they are called."""
         raise Refused("there is no control flow")
+
+    def repeat(self, test: Loop, body: Loop, init: Sequence[Tensor]) -> Sequence[Tensor]:
+        """``while test(*carried): carried = body(*carried)``, each element for itself."""
+        raise Refused("a loop that goes on until all elements are done")
 
     # -- operands --------------------------------------------------------------------------
 

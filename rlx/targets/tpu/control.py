@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from rlx.ops.control.control import Cond, Scan, WhileLoop
 from rlx.targets.graph.tensor import Tensor
-from rlx.targets.graph.whole import Body
+from rlx.targets.graph.whole import Body, Loop
 from rlx.targets.tpu.text import integers, tensor
 from rlx.types import i32, i64
 
 if TYPE_CHECKING:
     from rlx.targets.tpu.hlo import Hlo
 
-__all__ = ["control"]
+__all__ = ["control", "repeat"]
 
 
 def control(
@@ -109,6 +109,20 @@ def _loop(
 
     regions = [_region(k, of_test, write_test), _region(k, of_body, write_body)]
     return _after(k, _results(k, "while", start, regions, start))
+
+
+def repeat(k: Hlo, test: Loop, body: Loop, init: Sequence[Tensor]) -> list[Tensor]:
+    """A loop of a formula: it goes on while any element does, and those that are done stay."""
+
+    def more(carried: Sequence[Tensor]) -> Tensor:
+        on = test(*carried)
+        return k.fold("max", on, list(range(on.rank)), False)
+
+    def step(carried: Sequence[Tensor]) -> list[Tensor]:
+        on = test(*carried)
+        return [k.select(on, n, c) for n, c in zip(body(*carried), carried, strict=True)]
+
+    return _loop(k, init, more, step)
 
 
 def _while(

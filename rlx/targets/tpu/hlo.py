@@ -14,7 +14,7 @@ from rlx.codegen.builder import KernelTarget
 from rlx.targets.graph.rows.common import least, most
 from rlx.targets.graph.rows.products import by_sums
 from rlx.targets.graph.tensor import Number, Tensor
-from rlx.targets.graph.whole import Body, Whole, compute_type
+from rlx.targets.graph.whole import Body, Loop, Whole, compute_type
 from rlx.targets.tpu.text import dense, integers, rows_of, tensor
 from rlx.types import DType, bool_, i64, u64
 
@@ -261,6 +261,11 @@ class Hlo(Whole):
         from rlx.targets.tpu.control import control
 
         return control(self, node, args, bodies)
+
+    def repeat(self, test: Loop, body: Loop, init: Sequence[Tensor]) -> Sequence[Tensor]:
+        from rlx.targets.tpu.control import repeat
+
+        return repeat(self, test, body, init)
 
 
 def _wrapped(value: int, dt: DType) -> Any:

@@ -9,14 +9,26 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
-from rlx.targets.graph.rows import indexing, linear, movement, order, products, reduction, window
+from rlx.targets.graph.rows import (
+    functions,
+    indexing,
+    linear,
+    movement,
+    order,
+    products,
+    reduction,
+    states,
+    window,
+)
 from rlx.targets.graph.rows.common import Row
 
 __all__ = ["ROWS", "Row", "Rows"]
 
 Rows: TypeAlias = Mapping[str, Row]
 
-_MODULES: tuple[Any, ...] = (indexing, linear, movement, order, products, reduction, window)
+_MODULES: tuple[Any, ...] = (
+    functions, indexing, linear, movement, order, products, reduction, states, window,
+)  # fmt: skip
 
 ROWS: dict[str, Callable[..., Any]] = {
     name: row for module in _MODULES for name, row in module.ROWS.items()
