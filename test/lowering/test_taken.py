@@ -8,6 +8,10 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.base.giving_way import compiles
+from rlx.compiler.driver import lowered
+from rlx.lowering.compilation import Compilation
+from rlx.targets import find_target
 from rlx.types import DTYPES
 
 Array = np.ndarray[Any, Any]
@@ -100,6 +104,32 @@ def test_a_carried_table_is_not_written_over() -> None:
     for _ in range(3):
         want = want + want[:, ::-1] * np.float32(0.5)
     np.testing.assert_allclose(got, want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "times", "length"), [
+    ("f32", 2, 100), ("f32", 4, 24), ("f32", 8, 5), ("f64", 2, 33), ("f16", 2, 40), ("bf16", 4, 7),
+    ("i8", 2, 150), ("i64", 8, 16),
+])  # fmt: skip
+def test_an_axis_that_grows_by_a_whole_factor(name: str, times: int, length: int) -> None:
+    """Constant indices in phases, which vectors do not look at: in the middle, at both ends, and
+    where a vector begins inside an element."""
+    x = (numbers("f32", 3, length) * 50).astype(DTYPES[name].numpy)
+    o = np.arange(times * length)
+    phases = np.random.default_rng(times).integers(-1, 2, times)
+    taps = [np.clip(o // times + phases[o % times] + tap, 0, length - 1) for tap in (0, 1)]
+
+    def say(g: Any, x: Any) -> Any:
+        return x.gather(taps[0], 1, "clip") + x.gather(taps[1], 1, "clip")
+
+    got, _ = run(say, {"x": x})
+    np.testing.assert_array_equal(got, (x[:, taps[0]] + x[:, taps[1]]).astype(x.dtype))
+    g = rlx.Graph("phases")
+    g.set_outputs([say(g, g.input("x", x.shape, name))])
+    with compiles:
+        (kernel,) = lowered(g, Compilation(find_target("cpu"))).kernels
+    first, second = (take.phases for take in kernel.config.taken)
+    assert first == (*phases,), "they were found"
+    assert second == (*phases + 1,)
 
 
 @pytest.mark.parametrize("name", ["f32", "f16"])

@@ -216,6 +216,12 @@ class _Emitter:
         self.lanes = lanes if lanes > 1 else 0
         self.vectors = 4 if _cost(program) <= SHORT_PROGRAM else 2
         self.takes = {take.table: take for take in config.taken}
+        # Indices in phases, which few vectors look at, where they move along the inner dim alone.
+        self.unread = {
+            take.index for take in config.taken
+            if take.phases and take.dense
+            and (config.inputs[take.index][-1], config.inputs[take.table][-1]) == ("one", "zero")
+        }  # fmt: skip
         kinds = dict.fromkeys(config.counted, Counted) | dict.fromkeys(self.takes, Taken)
         self.inputs = [
             kinds.get(n, Strided)(k, f"in{n}", dt, a)
@@ -309,7 +315,7 @@ class _Emitter:
             if moving:
                 continue
             if v < len(self.inputs):
-                regs[v] = self.read(v, bases[v], zero, 0, regs)
+                regs[v] = self.read(v, bases, zero, 0, regs)
             else:
                 step = config.program.steps[v - len(self.inputs)]
                 regs[v] = step.emit(k, *(regs[i] for i in step.args))
@@ -329,8 +335,8 @@ class _Emitter:
             self.prefetch(bases, j, lanes)
         regs = dict(fixed)
         for v in range(n):
-            if v not in regs:
-                regs[v] = self.read(v, bases[v], j, lanes, regs, mask)
+            if v not in regs and v not in self.unread:
+                regs[v] = self.read(v, bases, j, lanes, regs, mask)
         for v, step in enumerate(self.config.program.steps, n):
             if v not in regs:
                 regs[v] = step.emit(k, *(regs[i] for i in step.args))
@@ -340,13 +346,22 @@ class _Emitter:
             operand.store(regs[v], base, j, lanes, mask)
 
     def read(
-        self, v: int, base: Reg, j: Reg, lanes: int, regs: dict[int, Reg], mask: Reg | None = None
-    ) -> Reg:
+        self, v: int, bases: list[Reg], j: Reg, lanes: int, regs: dict[int, Reg],
+        mask: Reg | None = None,
+    ) -> Reg:  # fmt: skip
         """The elements of an input; ``regs`` has those of the inputs before it."""
-        operand = self.inputs[v]
-        if isinstance(operand, Taken):
-            return operand.take(regs[self.takes[v].index], base, j, lanes)
-        return operand.load(base, j, lanes, mask)
+        operand, base = self.inputs[v], bases[v]
+        if not isinstance(operand, Taken):
+            return operand.load(base, j, lanes, mask)
+        take = self.takes[v]
+        if take.index not in self.unread:
+            return operand.take(regs[take.index], base, j, lanes)
+
+        def by_index() -> Reg:
+            index = self.inputs[take.index].load(bases[take.index], j, lanes)
+            return operand.take(index, base, j, lanes)
+
+        return operand.spread(take.phases, base, j, lanes, by_index)
 
     def prefetch(self, bases: list[Reg], j: Reg, lanes: int) -> None:
         """Ask for the lines that come after those of a vector, to read or to write them."""

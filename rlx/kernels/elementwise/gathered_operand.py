@@ -2,9 +2,14 @@
 
 Such an input is a table: at each point of the space another input says which element along one of
 its axes is read. Indices are checked by vectors, by one comparison where all mean what they say.
+
+Where a row is read in so many times its size, as when an image grows, the neighbours that a vector
+needs are loaded as they lie and spread by a shuffle, and the indices are not looked at.
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable, Sequence
 
 from rlx.base.frozen import frozen
 from rlx.codegen.reg import INDEX, Buffer, Reg
@@ -19,12 +24,14 @@ __all__ = ["Take", "Taken"]
 class Take:
     """That the input number ``table`` is read at the indices that ``index``, an input before it,
     holds; ``mode`` is that of the op gather. ``dense``: neighbours along the axis lie side by
-    side."""
+    side. With ``phases`` d, s of them, the indices are s to each element of the axis: that number o
+    is ``o // s + d[o % s]``, or the nearest one in the axis."""
 
     table: int
     index: int
     mode: str
     dense: bool
+    phases: tuple[int, ...] = ()
 
     @property
     def faults(self) -> bool:
@@ -82,6 +89,59 @@ class Taken(Strided):
         wide = f32 if self.dtype in (f16, bf16) else self.dtype
         like = k.const(0, wide, lanes)
         return k.when(odd, checked, lambda: read(plain), [like])[0]
+
+    def spread(
+        self, phases: Sequence[int], base: Reg, j: Reg, lanes: int, other: Callable[[], Reg]
+    ) -> Reg:
+        """The elements at inner index ``j`` of a table with phases: by shuffles, if a vector begins
+        with an element of the axis and reaches beyond it at one end at most; else the ``other``
+        way."""
+        k, s = self.k, len(phases)
+        if lanes % s or not lanes:
+            return other()
+        wide = f32 if self.dtype in (f16, bf16) else self.dtype
+        like = [k.const(0, wide, lanes)]
+        first, count = j // s, lanes // s
+        above, below = first + min(phases) >= 0, first + (count - 1 + max(phases)) < self.length
+        begins, ends = k.compare("eq", j, k.index(0)), k.compare("eq", first + count, self.length)
+        places = [n // s + phases[n % s] for n in range(lanes)]
+        ways = [
+            (above & below, places),
+            (begins & below, [max(p, 0) for p in places]),
+            (above & ends, [min(p, count - 1) for p in places]),
+        ]
+
+        def tried(n: int) -> Reg:
+            if n == len(ways):
+                return other()
+            fits, wanted = ways[n]
+            return k.when(
+                fits, lambda: self.neighbours(base + first, wanted), lambda: tried(n + 1), like
+            )[0]
+
+        whole = k.compare("eq", j % s, k.index(0))
+        return k.when(whole, lambda: tried(0), other, like)[0]
+
+    def neighbours(self, at: Reg, places: Sequence[int]) -> Reg:
+        """The elements at known places from ``at`` on, of which few lie apart; nothing before the
+        first or behind the last of them is read."""
+        k, width = self.k, min(len(places), self.k.target.lanes(self.dtype))
+        parts: list[Reg] = []
+        for n in range(0, len(places), width):
+            part = places[n : n + width]
+            low, count = min(part), max(part) - min(part) + 1
+            if count == 1:
+                parts.append(k.splat(k.load(self.buffer, at + low), width))
+                continue
+            half = max(2, 1 << ((count + 1) // 2 - 1).bit_length())
+            second = low + count - half
+            a, b = (k.load(self.buffer, at + n, half) for n in (low, second))
+            lanes = (p - low if p < low + half else half + p - second for p in part)
+            parts.append(k.shuffle(a, b, list(lanes)))
+        while len(parts) > 1:
+            pairs = zip(parts[::2], parts[1::2], strict=True)
+            parts = [k.shuffle(a, b, range(2 * a.lanes)) for a, b in pairs]
+        return parts[0]
 
     def read(self, inside: Reg, at: Reg, own: Reg | None, lanes: int) -> Reg:
         """The element(s) at places along the axis, counted from ``at``."""

@@ -143,9 +143,15 @@ class Resize(Block, name="hir.resize"):
         first = number // by
         dt = x.dtype.numpy
         t = (number - first * by).astype(dt) / np.asarray(by, dt)
-        taps = {0: 1 - t, 1: t} if self.mode == "linear" else _cubic(t)
-        places = (np.clip(first + offset, 0, old - 1) for offset in taps)
-        return _weighted(x, axis, old, list(zip(places, taps.values(), strict=True)))
+        if self.mode == "linear":
+            # An element alone is half of itself twice: its neighbour may be infinite, or none.
+            alone, half = t == 0, np.asarray(0.5, dt)
+            low, high = np.where(alone, half, 1 - t), np.where(alone, half, t)
+            taps = [(first, low), (np.where(alone, first, first + 1), high)]
+        else:
+            taps = [(first + offset, weight) for offset, weight in _cubic(t).items()]
+        places = [(np.clip(index, 0, old - 1), weight) for index, weight in taps]
+        return _weighted(x, axis, old, places)
 
     def _along_symbol(self, x: Value, axis: int, old: Dim, new: Dim) -> Value:
         """The same where the sizes are known at run time: a place is a fraction of integers."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from rlx._mlir import ir
 from rlx.base.dims import same_shape
 from rlx.base.frozen import frozen
@@ -12,7 +14,7 @@ from rlx.ir.value import Value
 from rlx.kernels.elementwise import emit as elementwise
 from rlx.kernels.elementwise.gathered_operand import Take
 from rlx.lowering.region import Region
-from rlx.lowering.rules import splat_of
+from rlx.lowering.rules import constant_of, splat_of
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.index.gather import views_of
 from rlx.lowering.select.selector import ProgramBuilder, Selector, spread_source
@@ -20,11 +22,14 @@ from rlx.lowering.select.views import Memory, View
 from rlx.ops.indexing.gather import Gather
 from rlx.ops.movement.constant import Iota, literal
 from rlx.ops.movement.movement import Expand, Reshape
-from rlx.types import Shape
+from rlx.types import Dim, Shape
 
 __all__ = ["SELECTOR"]
 
 _NOWHERE = Memory("arena")
+
+FACTORS = (2, 4, 8)
+"""Those by which an axis grows where vectors hold whole elements of it."""
 
 
 class Elementwise:
@@ -127,9 +132,26 @@ def _taken(builder: ProgramBuilder, region: Region, lowering: Lowering) -> dict[
         table = lowering.view(region.leaves[node.table])
         index, at = views_of(node, lowering.view(region.leaves[node.indices]), table)
         step = table.strides[node.axis]
-        take = Take(len(nodes) + number[v], n, node.mode, step == 1)
+        phases = _phases(region.leaves[node.indices], table.shape[node.axis])
+        take = Take(len(nodes) + number[v], n, node.mode, step == 1, phases)
         out[v] = _Taken(take, index, at, take.sizes(table.shape[node.axis], step, 0))
     return out
+
+
+def _phases(v: ir.Value, length: Dim) -> tuple[int, ...]:
+    """What constant indices along an axis that grows by a whole factor repeat (``Take.phases``), or
+    nothing."""
+    indices = constant_of(v)
+    if indices is None or indices.ndim != 1 or not isinstance(length, int):
+        return ()
+    s, rest = divmod(len(indices), length)
+    if rest or s not in FACTORS:
+        return ()
+    o, middle = np.arange(len(indices)), length // 2 * s
+    phases = (indices - o // s)[middle : middle + s]
+    expected = np.clip(o // s + phases[o % s], 0, length - 1)
+    near = np.ptp(phases) <= max(FACTORS)
+    return tuple(phases.tolist()) if near and (indices == expected).all() else ()
 
 
 def _numbers(region: Region, lowering: Lowering) -> dict[Value, Number]:
