@@ -125,6 +125,19 @@ def test_rows_of_several_sequences_go_in_order() -> None:
         stood.run(feeds)
 
 
+def test_a_state_that_decays_without_bound_is_infinite() -> None:
+    """And not nan, as infinity times the 0 before a recurrence's first step would be."""
+    g = rlx.Graph("scan")
+    x, state = g.input("x", [1, 2, 1]), g.input("state", [1, 1, 1])
+    y, last = x.selective_scan(x, g.input("a", [1, 1]), x, x, None, state)
+    g.set_outputs([y, last])
+    feeds = {str(v.name): np.ones(v.shape, "f4") for v in g.inputs}
+    feeds["a"][:] = np.inf
+    for found, want in zip(_stood(g).run(feeds), rlx.interpret(g, feeds), strict=True):
+        assert np.isinf(want).all()
+        np.testing.assert_array_equal(found, want)
+
+
 def test_a_loop_of_a_formula_ends_for_each_element() -> None:
     """Some elements take the series, of few terms or many, others the integral."""
     g = rlx.Graph("gamma")

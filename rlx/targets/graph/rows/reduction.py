@@ -160,9 +160,14 @@ def _selective_scan(
     given, step = wide(x, (rows, steps, h, 1)), wide(delta, (rows, steps, h, 1))
     factor = k.exp(step * wide(a, (1, 1, h, n)))
     term = step * given * wide(b, (rows, steps, 1, n))
-    if state is not None:
+    if state is not None:  # in the first term, whose factor, which may be infinite, is done with
         first = k.narrow(factor, 1, 0, 1) * wide(state, (rows, 1, h, n)) + k.narrow(term, 1, 0, 1)
-        term = k.joined([first, k.narrow(term, 1, 1, steps)], 1) if steps > 1 else first
+        done = k.literal(0, node.wide, first.shape)
+        if steps > 1:
+            term = k.joined([first, k.narrow(term, 1, 1, steps)], 1)
+            factor = k.joined([done, k.narrow(factor, 1, 1, steps)], 1)
+        else:
+            term, factor = first, done
     states = _lines(k, factor, term, 1)
     y = k.fold("add", states * wide(c, (rows, steps, 1, n)), [3], 0)
     if d is not None:
