@@ -7,13 +7,13 @@ entries: ``@prologue``, whose launches say by ``lir.when`` which params they fol
 The arguments of both carry ``lir.role`` (arena, packed, error, param, input, output) and
 ``lir.name``.
 
-Five ops are our own. ``lir.view`` is a place in one of those memories. ``lir.test`` reads a bool
+Other ops are our own. ``lir.view`` is a place in one of those memories. ``lir.test`` reads a bool
 there; it stands right before the ``scf.if`` that it decides, or ends the first region of the
 ``scf.while`` (which may carry ``lir.limit``, the most rounds, and ``lir.site``, the fault site of
 one more). ``lir.count`` stands first in an ``scf.for`` and stores its round. An ``scf.for`` with
-``lir.reverse`` runs its rounds from the last to the first. ``lir.collective`` is what the ranks
-along an axis of a mesh do together. A view inside a loop may move with the rounds of the loops
-around it, by so many bytes each:
+``lir.reverse`` runs its rounds from the last to the first. A step that holds no others is an op on
+its places, such as ``lir.collective``, which is what the ranks along an axis of a mesh do together.
+A view inside a loop may move with the rounds of the loops around it, by so many bytes each:
 
     %more = "lir.test"(%flag) : (memref<?xi8>) -> i1
     scf.if %more { func.call @add_0(...) ... }
@@ -42,8 +42,10 @@ from rlx.dialects.declare import (
 )
 from rlx.dialects.verify import verifier
 from rlx.errors import IRError
+from rlx.schedule import steps
+from rlx.schedule.steps import KINDS
 
-__all__ = ["check_extent", "load_lir"]
+__all__ = ["PLAIN", "check_extent", "load_lir", "places_of", "words_of"]
 
 
 def _bytes(t: Any) -> int:
@@ -142,27 +144,50 @@ TEST = OpDeclaration(
 """Read a bool (one byte, not zero) when the step after it runs."""
 
 
-@verifier
-def _check_collective(op: Any) -> None:
-    values = [v for v in op.operands if isinstance(v.type, ir.MemRefType)]
-    if len(op.operands) not in (1, 2) or len(values) != len(op.operands):
-        raise IRError(
-            f"it has a source, but for axis_index, and a target, found {_types(op.operands)}"
-        )
+PLAIN: dict[str, type] = {
+    f"lir.{kind.__name__.lower()}": kind
+    for kind, fields in KINDS.items()
+    if all(f.kind in ("word", "words", "place", "place?") for f in fields)
+}
+"""The steps that hold no others and launch nothing, by their ops. The text of one follows from its
+row in ``KINDS``: its places are operands, its words attributes."""
 
 
-COLLECTIVE = OpDeclaration(
-    "collective",
-    [Field("places", MEMREF, "variadic")],
-    [
-        Field("kind", STRING), Field("reduction", STRING), Field("axis", STRING),
-        Field("ranks", INTEGER), Field("count", INTEGER), Field("peers", ANY),
-        Field("site", INTEGER),
-    ],
-    verify=_check_collective,
-    pure=False,
-)  # fmt: skip
-"""What the ranks along an axis do together, on a source (but for axis_index) and a target."""
+def places_of(kind: type) -> list[steps.Field]:
+    """The places of a step."""
+    return [f for f in KINDS[kind] if f.kind in ("place", "place?")]
+
+
+def words_of(kind: type) -> list[steps.Field]:
+    """The words of a step that its text says: an element type is that of what lies at the last
+    place."""
+    return [f for f in KINDS[kind] if f.kind in ("word", "words") and f.unit != "element type"]
+
+
+def _plain(kind: type) -> OpDeclaration:
+    places = places_of(kind)
+    counts = sorted({len(places), len([f for f in places if f.kind == "place"])})
+
+    @verifier
+    def check(op: Any) -> None:
+        if len(op.operands) not in counts:
+            takes = " or ".join(map(str, counts))
+            raise IRError(f"it takes {takes} places, found {_types(op.operands)}")
+
+    return OpDeclaration(
+        kind.__name__.lower(),
+        [Field("places", MEMREF, "variadic")] if places else [],
+        [Field(f.name, _attribute(f)) for f in words_of(kind)],
+        verify=check,
+        pure=False,
+    )
+
+
+def _attribute(f: steps.Field) -> str:
+    if f.names or f.unit == "letters":
+        return STRING
+    return ANY if f.kind == "words" else INTEGER
+
 
 COUNT = OpDeclaration(
     "count", [Field("round", INDEX), Field("place", MEMREF)], verify=_check_count, pure=False
@@ -172,4 +197,4 @@ COUNT = OpDeclaration(
 
 def load_lir() -> None:
     """Declare lir in the current context."""
-    load_dialect("lir", [VIEW, TEST, COUNT, COLLECTIVE])
+    load_dialect("lir", [VIEW, TEST, COUNT, *map(_plain, PLAIN.values())])

@@ -259,8 +259,9 @@ class Extent:
 
 @frozen
 class Field:
-    """A field of a step: of words what they count, the least and the most (None: no bound), of
-    places what lies there: of ``holds`` the first whose condition is met."""
+    """A field of a step: of words what they count, the least and the most (None: no bound), of a
+    choice what it is between, and of places what lies there: of ``holds`` the first whose condition
+    is met."""
 
     name: str
     kind: FieldKind
@@ -268,6 +269,7 @@ class Field:
     least: int = 0
     most: int | None = None
     holds: tuple[Extent, ...] = ()
+    names: tuple[str, ...] = ()
 
 
 def _word(name: str, unit: Unit, least: int | None = None, most: int | None = None) -> Field:
@@ -281,6 +283,10 @@ def _words(name: str, unit: Unit) -> Field:
 def _counted(name: str, kind: FieldKind, unit: Unit, least: int | None, most: int | None) -> Field:
     low, high = UNITS[unit]
     return Field(name, kind, unit, low if least is None else least, high if most is None else most)
+
+
+def _choice(name: str, names: tuple[str, ...]) -> Field:
+    return Field(name, "word", "choice", 0, len(names) - 1, names=names)
 
 
 def _place(name: str, *holds: Extent) -> Field:
@@ -313,10 +319,9 @@ KINDS: dict[type, tuple[Field, ...]] = {
         Field("body", "steps"),
     ),
     Collective: (
-        _word("kind", "choice", most=len(COLLECTIVES) - 1),
-        _word("reduction", "choice", most=len(REDUCTIONS) - 1), _word("dtype", "element type"),
-        _word("count", "elements"), _word("ranks", "ranks"), _words("axis", "letters"),
-        _words("peers", "rank"), _word("site", "site"),
+        _choice("kind", COLLECTIVES), _choice("reduction", REDUCTIONS),
+        _word("dtype", "element type"), _word("count", "elements"), _word("ranks", "ranks"),
+        _words("axis", "letters"), _words("peers", "rank"), _word("site", "site"),
         _optional_place(
             "source",
             Extent(by=_EVERY_BLOCK, where=_kinds("reduce_scatter", "all_to_all")),

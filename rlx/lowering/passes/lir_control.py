@@ -1,7 +1,8 @@
 """The text of branches, loops and collectives in lir, there and back.
 
-There is a row of ``FORMS`` for each kind of step.
-A test stands right before what it decides, and a loop's count at the head of its body.
+There is a row of ``FORMS`` for each kind of step that holds others; the text of the rest follows
+from ``KINDS``. A test stands right before what it decides, and a loop's count at the head of its
+body.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from rlx._mlir import ir
 from rlx.base.frozen import frozen
 from rlx.base.mesh import check_axis
 from rlx.dialects.bridge import place_of, trail_of
+from rlx.dialects.lir import PLAIN, places_of, words_of
 from rlx.errors import GraphError, IRError, UnsupportedError
 from rlx.schedule.steps import (
     COLLECTIVES,
-    REDUCTIONS,
+    KINDS,
     Collective,
+    Field,
     For,
     If,
     Origin,
@@ -178,52 +181,79 @@ def _read_for(r: Reader, op: ir.Operation) -> For[Place]:
     return For(max(high, 0), steps, counter, reverse, _origin(op))
 
 
-# -- collectives ---------------------------------------------------------------------------
+# -- steps that hold no others -------------------------------------------------------------
 
 
-def _write_collective(e: Entry, s: Collective[Place], indent: str) -> list[str]:
-    named = [e.named(p) for p in (s.source, s.target) if p is not None]
-    values, kinds = (", ".join(part) for part in zip(*named, strict=True))
-    peers = ", ".join(map(str, s.peers))
-    marks = (
-        f'kind = "{COLLECTIVES[s.kind]}", reduction = "{REDUCTIONS[s.reduction]}",'
-        f' axis = "{axis_name(s.axis)}", ranks = {s.ranks} : i64, count = {s.count} : i64,'
-        f" peers = array<i64{': ' * bool(peers)}{peers}>, site = {s.site} : i64"
-    )
-    return [f'{indent}"lir.collective"({values}) {{{marks}}} : ({kinds}) -> () {e.location(s)}']
+def _write_plain(e: Entry, s: Any, indent: str) -> list[str]:
+    kind, op = type(s), f'"lir.{type(s).__name__.lower()}"'
+    there = [p for f in places_of(kind) if (p := getattr(s, f.name)) is not None]
+    values, kinds = (", ".join([e.named(p)[n] for p in there]) for n in (0, 1))
+    words = ", ".join(f"{f.name} = {_word_text(f, getattr(s, f.name))}" for f in words_of(kind))
+    return [f"{indent}{op}({values}) {{{words}}} : ({kinds}) -> () {e.location(s)}"]
 
 
-def _read_collective(r: Reader, op: ir.Operation) -> Collective[Place]:
-    attrs = op.attributes
-    kind, reduction, axis = (ir.StringAttr(attrs[k]).value for k in ("kind", "reduction", "axis"))
-    for what, name, known in (
-        ("kind", kind, COLLECTIVES), ("reduction", reduction, REDUCTIONS),
-    ):  # fmt: skip
-        if name not in known:
-            raise IRError(f"{what} is {name!r}, expected one of {', '.join(known)}", place_of(op))
-    ranks, count, site = (ir.IntegerAttr(attrs[k]).value for k in ("ranks", "count", "site"))
+def _word_text(f: Field, value: Any) -> str:
+    if f.names:
+        return f'"{f.names[value]}"'
+    if f.unit == "letters":
+        return f'"{axis_name(value)}"'
+    if f.kind == "words":
+        return f"array<i64{': ' * bool(value)}{', '.join(map(str, value))}>"
+    return f"{value} : i64"
+
+
+def _read_plain(r: Reader, op: ir.Operation) -> Any:
+    kind = PLAIN[op.name]
+    places = places_of(kind)
+    if len(op.operands) < len(places):
+        places = [f for f in places if f.kind == "place"]
+    found: dict[str, Any] = {f.name: None for f in KINDS[kind]}
+    for f, v in zip(places, op.operands, strict=True):
+        found[f.name] = r.place(v, f"the {f.name} of {op.name}", op)
+    found |= {f.name: _read_word(f, op) for f in words_of(kind)}
+    for f in KINDS[kind]:
+        if f.unit == "element type":
+            found[f.name] = list(DTYPES).index(found[places[-1].name].layout.dtype)
+    step = kind(**found, origin=_origin(op))
+    if isinstance(step, Collective):
+        _check_collective(step, op)
+    return step
+
+
+def _read_word(f: Field, op: ir.Operation) -> Any:
+    attr = op.attributes[f.name]
+    if f.names:
+        name = ir.StringAttr(attr).value
+        if name not in f.names:
+            listed = ", ".join(f.names)
+            raise IRError(f"{f.name} is {name!r}, expected one of {listed}", place_of(op))
+        return f.names.index(name)
+    if f.unit == "letters":
+        text = ir.StringAttr(attr).value
+        if not text.isascii():
+            raise IRError(f"{f.name} is {text!r}, expected ASCII", place_of(op))
+        return axis_words(text)
+    if f.kind == "words":
+        if not isinstance(attr, ir.DenseI64ArrayAttr):
+            raise IRError(f"{f.name} is {attr}, expected an array of i64", place_of(op))
+        return tuple(attr)
+    return ir.IntegerAttr(attr).value
+
+
+def _check_collective(step: Collective[Place], op: ir.Operation) -> None:
     try:
-        check_axis(axis, ranks)
+        check_axis(axis_name(step.axis), step.ranks)
     except GraphError as e:
         raise IRError(e.message, place_of(op)) from None
-    if not isinstance(attrs["peers"], ir.DenseI64ArrayAttr):
-        raise IRError(f"peers is {attrs['peers']}, expected an array of i64", place_of(op))
-    if len(op.operands) != 1 + (kind != "axis_index"):
+    kind = COLLECTIVES[step.kind]
+    if (step.source is None) != (kind == "axis_index"):
         raise IRError(f"{kind} has {len(op.operands)} places", place_of(op))
-    *source, target = [r.place(v, f"what {kind} is on", op) for v in op.operands]
-    assert target.layout is not None
-    dtype = list(DTYPES).index(target.layout.dtype)
-    return Collective(
-        COLLECTIVES.index(kind), REDUCTIONS.index(reduction), dtype, count, ranks,
-        axis_words(axis), tuple(attrs["peers"]), site, source[0] if source else None, target,
-        _origin(op),
-    )  # fmt: skip
 
 
 FORMS: dict[type, Form] = {
     If: Form("scf.if", _write_if, _read_if),
     While: Form("scf.while", _write_while, _read_while),
     For: Form("scf.for", _write_for, _read_for),
-    Collective: Form("lir.collective", _write_collective, _read_collective),
+    **{kind: Form(op, _write_plain, _read_plain) for op, kind in PLAIN.items()},
 }
 """The text of each kind of step but launches."""

@@ -232,7 +232,7 @@ func.func @main(%arena: memref<8xi8> {lir.role = "arena"}) {
 
 func.func @main(%arena: memref<64xi8> {lir.role = "arena"}) {
   %0 = "lir.view"(%arena) {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<64xi8>) -> memref<?xf32>
-  // expected-error@+1 {{it has a source, but for axis_index, and a target, found nothing}}
+  // expected-error@+1 {{it takes 1 or 2 places, found nothing}}
   "lir.collective"() {kind = "all_reduce", reduction = "sum", axis = "data", ranks = 2 : i64, count = 2 : i64, peers = array<i64>, site = 0 : i64} : () -> ()
   return
 }
@@ -261,6 +261,15 @@ func.func @main(%arena: memref<64xi8> {lir.role = "arena"}) {
   %0 = "lir.view"(%arena) {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<64xi8>) -> memref<?xf32>
   // expected-error@+1 {{the axis of a mesh is called 'a b', expected letters}}
   "lir.collective"(%0, %0) {kind = "all_reduce", reduction = "sum", axis = "a b", ranks = 2 : i64, count = 2 : i64, peers = array<i64>, site = 0 : i64} : (memref<?xf32>, memref<?xf32>) -> ()
+  return
+}
+
+// -----
+
+func.func @main(%arena: memref<64xi8> {lir.role = "arena"}) {
+  %0 = "lir.view"(%arena) {offset = 0 : i64, shape = array<i64: 2>, strides = array<i64: 1>} : (memref<64xi8>) -> memref<?xf32>
+  // expected-error@+1 {{axis is 'é', expected ASCII}}
+  "lir.collective"(%0, %0) {kind = "all_reduce", reduction = "sum", axis = "é", ranks = 2 : i64, count = 2 : i64, peers = array<i64>, site = 0 : i64} : (memref<?xf32>, memref<?xf32>) -> ()
   return
 }
 
