@@ -27,7 +27,6 @@ from rlx.ir.op import op_class
 from rlx.runtime import backend
 from rlx.targets import find_target
 from rlx.targets.gpu import emit
-from rlx.targets.gpu.languages import LANGUAGES
 from rlx.types import f32
 from support import conformance, support_record, web
 from support.browser import Page
@@ -45,6 +44,7 @@ from support.conformance import (
     runnable,
 )
 from support.judges import JUDGES, Judge
+from support.languages import LANGUAGES
 from support.op_graphs import OpGraph
 from support.samples import cases, kind_of, op_classes
 

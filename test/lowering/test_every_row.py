@@ -22,6 +22,7 @@ from rlx.lowering.passes.patterns import PATTERNS, ROW_ROOTS
 from rlx.lowering.registry import PASSES
 from rlx.lowering.select.table import SELECTORS
 from rlx.ops.conv.weights_grad import ConvWeights
+from support.compiled import agrees
 from support.samples import Case
 
 LIT = Path(__file__).resolve().parents[1] / "lit"
@@ -100,10 +101,14 @@ TARGETS = {"integer_conv": ("cpu:x86-64-v4+avx512vnni",)}
 """Where a family runs, if that is not every CPU."""
 
 
-def inspected(build: Build, target: str = "cpu:x86-64-v3") -> rlx.inspect.PipelineInspect:
+def graph_of(build: Build) -> Graph:
     g = Graph("one")
     g.set_outputs(build(g, g.input("x", [8, 16])))
-    return rlx.inspect_pipeline(g, target)
+    return g
+
+
+def inspected(build: Build, target: str = "cpu:x86-64-v3") -> rlx.inspect.PipelineInspect:
+    return rlx.inspect_pipeline(graph_of(build), target)
 
 
 def test_every_pass_is_run_by_a_lit_test() -> None:
@@ -122,8 +127,10 @@ def test_every_pass_is_run_by_a_lit_test() -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 def test_every_pattern_fuses(pattern: str) -> None:
+    """And the kernel of the region computes what its ops do."""
     text = inspected(FUSED[pattern], *TARGETS.get(pattern, ())).fused
     assert text.count('"mir.fused"') == 1 and f'kind = "{pattern}"' in text, text
+    agrees(graph_of(FUSED[pattern]))
 
 
 @pytest.mark.parametrize("root", sorted(ROW_ROOTS))

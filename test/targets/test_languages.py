@@ -16,9 +16,9 @@ from rlx.targets import find_target
 from rlx.targets.gpu.emit import text_target, to_source
 from rlx.targets.gpu.features import preset
 from rlx.targets.gpu.language import STATEMENTS
-from rlx.targets.gpu.languages import LANGUAGES
 from rlx.types import DType, bf16, bool_, f16, f32, i8, i32, i64
 from support.gpu import hello, kernels_of, mlp
+from support.languages import LANGUAGES
 from support.shaders import glslang
 
 ALL = pytest.mark.parametrize("name", LANGUAGES)

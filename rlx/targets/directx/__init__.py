@@ -15,4 +15,4 @@ from rlx.targets.gpu import source_target
 
 __all__ = ["make_target"]
 
-make_target = partial(source_target, "directx")
+make_target = partial(source_target, "directx", "hlsl:HLSL")

@@ -17,6 +17,7 @@ features.py, launch.py   WebGPU: what its devices can do, and the driver of the 
 
 from __future__ import annotations
 
+import importlib
 from functools import cache, partial
 from typing import TYPE_CHECKING
 
@@ -27,27 +28,22 @@ if TYPE_CHECKING:
 
 __all__ = ["make_target", "source_target"]
 
-_LANGUAGES = {
-    "gpu": "wgsl", "webgpu": "wgsl", "opencl": "opencl", "metal": "metal", "opengl": "glsl",
-    "directx": "hlsl",
-}  # fmt: skip
-"""What the drivers of a target compile, by its name in ``languages``."""
-
 
 @cache
-def source_target(name: str, features: str | None = None) -> Target:
-    """The target called ``name``, whose drivers take source, for a profile by name; by default that
-    of most devices.
+def source_target(name: str, language: str, features: str | None = None) -> Target:
+    """The target called ``name``, whose drivers take source in a language, "module:TABLE" of
+    ``languages``, for a profile by name; by default that of most devices.
 
     Raises DeviceError for an unknown profile.
     """
     # Imported here: drivers need nothing that compiles.
     from rlx.targets.gpu.emit import text_target
-    from rlx.targets.gpu.languages import LANGUAGES
 
-    module = features_of(name)
-    profile = module.preset(features or module.DEFAULT)
-    return text_target(name, profile, LANGUAGES[_LANGUAGES[name]])
+    features_module = features_of(name)
+    profile = features_module.preset(features or features_module.DEFAULT)
+    module, _, table = language.partition(":")
+    found = importlib.import_module(f"rlx.targets.gpu.languages.{module}")
+    return text_target(name, profile, getattr(found, table))
 
 
-make_target = partial(source_target, "gpu")
+make_target = partial(source_target, "gpu", "wgsl:WGSL")

@@ -14,4 +14,4 @@ from rlx.targets.gpu import source_target
 
 __all__ = ["make_target"]
 
-make_target = partial(source_target, "metal")
+make_target = partial(source_target, "metal", "metal:METAL")

@@ -13,4 +13,4 @@ from rlx.targets.gpu import source_target
 
 __all__ = ["make_target"]
 
-make_target = partial(source_target, "opencl")
+make_target = partial(source_target, "opencl", "opencl:OPENCL")

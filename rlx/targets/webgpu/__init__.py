@@ -11,4 +11,4 @@ from rlx.targets.gpu import source_target
 
 __all__ = ["make_target"]
 
-make_target = partial(source_target, "webgpu")
+make_target = partial(source_target, "webgpu", "wgsl:WGSL")
