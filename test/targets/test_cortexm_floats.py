@@ -174,7 +174,7 @@ def test_what_is_refused(tmp_path: Path) -> None:
     _refused(g.bind({"n": 1}), tmp_path, UnsupportedError, "the params w have no values")
     g = rlx.Graph("ranks")
     g.set_outputs([g.input("x", [4]).all_reduce(rlx.Mesh(data=2)["data"])])
-    _refused(g, tmp_path, UnsupportedError, "a collective, and a microcontroller is alone")
+    _refused(g, tmp_path, UnsupportedError, "a collective, and a program of a microcontroller has")
     g = rlx.Graph("doubles")
     g.set_outputs([g.input("x", [4], "f64").floor()])
     _refused(g, tmp_path, ToolchainError, "LLVM made calls of floor for thumbv7em")

@@ -5,14 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from math import prod
-from typing import Any, assert_never
+from typing import Any
 
 import numpy as np
 
 from rlx.base.frozen import frozen
 from rlx.errors import UnsupportedError
 from rlx.schedule.plan import Schedule, Signature
-from rlx.schedule.steps import Collective, For, If, Launch, Place, Step, While, launches
+from rlx.schedule.steps import For, If, Launch, Place, Step, While, launches
 from rlx.targets.cortexm.features import Core
 from rlx.types import DTYPES
 
@@ -223,13 +223,11 @@ class _Writer:
                 yield "}"
             elif isinstance(step, While):
                 yield from self.loop(step, depth)
-            elif isinstance(step, Collective):
-                raise UnsupportedError(
-                    f"cortexm: {self.program.name!r} has a collective, and a microcontroller is"
-                    " alone"
-                )
             else:
-                assert_never(step)
+                raise UnsupportedError(
+                    f"cortexm: {self.program.name!r} has a {type(step).__name__.lower()}, and a"
+                    " program of a microcontroller has kernels, branches and loops alone"
+                )
 
     def loop(self, step: While[Place], depth: int) -> Iterator[str]:
         """A loop of as many rounds as it takes."""
