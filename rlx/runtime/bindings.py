@@ -32,10 +32,18 @@ class Bindings:
         self._bytes = 0
         self._variants, self._lock = variants, lock_of(self)
         self._changes = 0  # of the variants, when what is kept was bound
+        self._latest: Executable | None = None
 
     def alone(self) -> Lock:
         """Waits for other threads."""
         return self._lock
+
+    def latest(self) -> Executable | None:
+        """What was used last: many calls are of the sizes of the call before. A thread need not be
+        alone for it."""
+        if self._variants is not None and self._changes != self._variants.changes:
+            return None
+        return self._latest
 
     def bound(self, key: Key) -> Executable | None:
         """What is kept for sizes, or what a variant that is there makes for them."""
@@ -55,6 +63,7 @@ class Bindings:
         if found is None:
             return None
         self._kept.move_to_end(key)
+        self._latest = found[0]
         return found[0]
 
     def put(self, key: Key, executable: Executable) -> None:
@@ -62,18 +71,20 @@ class Bindings:
         size = getattr(executable, "held_bytes", OTHERS)
         self._bytes += size - self._kept.pop(key, (None, 0))[1]
         self._kept[key] = executable, size
+        self._latest = executable
         while self._bytes > LIMIT and len(self._kept) > 1:
             self._bytes -= self._kept.popitem(last=False)[1][1]
 
     def drop(self, unwanted: Callable[[Key], bool]) -> None:
         """Keep nothing for some sizes."""
+        self._latest = None
         for key in [k for k in self._kept if unwanted(k)]:
             self._bytes -= self._kept.pop(key)[1]
 
     def clear(self) -> None:
         """Keep nothing."""
         self._kept.clear()
-        self._bytes = 0
+        self._bytes, self._latest = 0, None
 
     def __iter__(self) -> Iterator[Key]:
         return iter(self._kept)

@@ -62,6 +62,13 @@ class ShortWay:
         with self._bound.alone():
             return self._bound.bound(key)
 
+    def _again(self) -> Executable | None:
+        """The executable of the call before, which checks itself whether its sizes come again: that
+        takes a fifth of the time in which ``find`` tells them."""
+        if self._places is None or self._feeds or self._unset:
+            return None
+        return self._bound.latest()
+
     # Both as find and the executable's run_named, of which each call costs a twentieth of a short
     # one.
 
@@ -69,8 +76,11 @@ class ShortWay:
         """The results as new arrays; None, and nothing is run, if it is no short way."""
         program = self.program
         if program is None or self._feeds or self._unset:
-            executable = self.find(inputs)
-            found = None if executable is None else executable.run_named(inputs)
+            again = self._again()
+            found = None if again is None else again.run_named(inputs)
+            if found is None:
+                executable = self.find(inputs)
+                found = None if executable is None else executable.run_named(inputs)
         else:
             try:
                 found = program.run_named(inputs)
@@ -83,6 +93,9 @@ class ShortWay:
         """Run into arrays exactly as declared; whether it was a short way, and was run."""
         program = self.program
         if program is None or self._feeds or self._unset:
+            again = self._again()
+            if again is not None and again.run_named_into(inputs, outputs):
+                return True
             executable = self.find(inputs)
             return executable is not None and executable.run_named_into(inputs, outputs)
         try:

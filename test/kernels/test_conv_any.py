@@ -10,14 +10,18 @@ import pytest
 import rlx
 from rlx import Dim
 from rlx.base.dim_bounds import bounds
+from rlx.base.dim_text import without_ranges
 from rlx.base.dims import SymDim
+from rlx.base.guards import Deciding
 from rlx.kernels.conv.channels_any import AnyTiles, Ends
-from rlx.kernels.conv.channels_plan import ConvChannelsConfig
+from rlx.kernels.conv.channels_plan import ConvChannelsConfig, suits
+from rlx.kernels.conv.plan import ConvShape
 from rlx.lowering.select import builder
 from rlx.runtime import sized
 from rlx.runtime.background import waited
 from rlx.runtime.sized import EVERY, SOON, Variants
 from rlx.targets.cpu.target import kernel_target
+from rlx.types import f32
 from support.jit import host
 
 Array = np.ndarray[Any, Any]
@@ -149,6 +153,31 @@ def test_the_kernels_are_those_of_one_size(monkeypatch: pytest.MonkeyPatch) -> N
         own, every = found
         assert own.images and every.images
         assert own.any is None and every.any is not None and not every.tiles
+
+
+@BY_CHANNELS
+@pytest.mark.parametrize(
+    ("channels", "outputs", "told"),
+    [(32, 16, "width <= 14"), (4, 32, "width <= 7"), (64, 64, ""), (3, 16, "")],
+)
+def test_narrow_images_are_told_apart_where_another_kernel_is_for_them(
+    channels: int, outputs: int, told: str
+) -> None:
+    target = kernel_target(host())
+    if target.registers < 32:
+        pytest.skip("tiles of fewer windows")
+    height, width = SymDim.symbol("height", 32, 200), SymDim.symbol("width", 1, 200)
+    shape = ConvShape(
+        1, 1, channels, outputs, (1, height, width), (1, height, width), (1, 3, 3), (1, 1, 1),
+        (0, 1, 1), (1, 1, 1),
+    )  # fmt: skip
+    sizes = {"height": 40, "width": 6}
+    with Deciding(sizes, general=True) as narrow:
+        found = suits(target, shape, f32)
+    with Deciding({**sizes, "width": 40}, general=True) as wide:
+        other = suits(target, shape, f32)
+    assert without_ranges(", ".join(map(str, narrow.guards))) == told
+    assert bool(wide.guards) == bool(told) == (found != other)
 
 
 def test_images_of_one_size_leave_nothing_out() -> None:

@@ -30,3 +30,7 @@ def test_they_are_those_of_a_compile_for_the_sizes(
     launch = layout.taps_launch(shape, found)
     run_launch(layout, layout.TapsConfig(), launch, [offsets], pieces, host())
     np.testing.assert_array_equal(offsets, found.offsets(shape))
+    several = np.full((3, shape.taps), -1, np.int64)
+    launch = layout.taps_launch(shape, found, 3)
+    run_launch(layout, layout.TapsConfig(), launch, [several], pieces, host())
+    np.testing.assert_array_equal(several, [offsets + c * found.channel for c in range(3)])

@@ -13,6 +13,7 @@ import rlx
 from rlx.errors import DTypeError, FaultError, GraphError, NameError, OutOfMemoryError, ShapeError
 from rlx.runtime import _native
 from rlx.runtime.executable import Executable
+from rlx.runtime.short_way import ShortWay
 
 Array = np.ndarray[Any, Any]
 
@@ -177,3 +178,34 @@ def test_faults_of_a_graph_for_many_sizes() -> None:
             call({"x": x_array, "at": wrong})
         call({"x": x_array, "at": right})
     np.testing.assert_array_equal(out, [3, 0, 1, 2])
+
+
+def test_sizes_of_the_call_before_are_not_told_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a better variant may serve them now, or inputs were set meanwhile."""
+    g = rlx.Graph("sizes")
+    n = rlx.Dim("n", 1, 8)
+    g.set_outputs(g.input("x", [n]) * 2.0 + g.input("y", [n]))
+    f, told = rlx.Session().compile(g), list[int]()
+    find = ShortWay.find
+
+    def noted(self: ShortWay, inputs: Any) -> Any:
+        told.append(len(inputs["x"]))
+        return find(self, inputs)
+
+    def call(size: int) -> None:
+        x, y = np.arange(size, dtype=np.float32), np.full(size, 3, np.float32)
+        np.testing.assert_array_equal(f.run({"x": x, "y": y})[0], x * 2 + 3)
+        f.run_into({"x": x, "y": y}, [out := np.zeros(size, np.float32)])
+        np.testing.assert_array_equal(out, x * 2 + 3)
+
+    for size in (4, 5):
+        call(size)
+    monkeypatch.setattr(ShortWay, "find", noted)
+    for size in (5, 4, 4, 5):
+        call(size)
+    assert told == [4, 5]
+    f._variants.changes += 1  # type: ignore[union-attr]
+    call(5)
+    assert told == [4, 5, 5]
+    f.set_input("y", np.zeros(5, np.float32))
+    np.testing.assert_array_equal(f.run({"x": np.ones(5, np.float32)})[0], np.full(5, 2))

@@ -218,7 +218,8 @@ vector: it has less then, and reads as it lies what the other copies."""
 
 def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
     """Whether this kernel has less work than ``conv``: fewer empty lanes and windows that are
-    not stored, against the transposition of its sums. For images of any size, usual ones tell."""
+    not stored, against the transposition of its sums. For images of any size, usual ones tell,
+    narrow ones apart where these tell otherwise."""
     if target.vector_bytes < LEAST_VECTOR_BYTES:
         return False
     known = prefers(
@@ -226,15 +227,37 @@ def suits(target: KernelTarget, shape: ConvShape, dt: DType) -> bool:
     )
     if known is not None:
         return known
-    z, y, x = (int(min(max(USUAL, low), high)) for low, high in map(within, shape.out))
+    row = most_windows(target)
+    narrow, middle, wide = (
+        _suits_usual(target, shape, dt, columns) for columns in (row // 3, row - 2, USUAL)
+    )
+    # A kernel for any size holds the code of many tiles.
+    if not (narrow or middle or wide) or hurries():
+        return False
+    if narrow != middle and shape.out[2] <= row // 2:  # rows of which a tile has several
+        return narrow
+    if middle != wide and shape.out[2] <= row:
+        return middle
+    return wide
+
+
+def _suits_usual(target: KernelTarget, shape: ConvShape, dt: DType, columns: int) -> bool:
+    """Whether this kernel has less work for images of usual sizes and about so many columns."""
     usual = replace(
-        shape, images=at_hand(shape.images), channels=at_hand(shape.channels),
-        outputs=at_hand(shape.outputs), out=(z, y, x),
-    )  # fmt: skip
+        shape,
+        images=at_hand(shape.images),
+        channels=at_hand(shape.channels),
+        outputs=at_hand(shape.outputs),
+        out=tuple(
+            int(min(max(size, low), high))
+            for size, (low, high) in zip(
+                (USUAL, USUAL, columns), map(within, shape.out), strict=True
+            )
+        ),
+    )
     few = within(math.prod(shape.out))[0] < target.lanes(dt)
     work = conv_plan.cycles(target, usual, dt) * (SMALL if few else 1)
-    # A kernel for any size holds the code of many tiles.
-    return _cycles(target, usual, dt) < work and not hurries()
+    return _cycles(target, usual, dt) < work
 
 
 def _cycles(target: KernelTarget, shape: ConvShape, dt: DType) -> float:

@@ -127,10 +127,10 @@ def taps_launch(shape: ConvShape, layout: Planes, channels: int = 1) -> Launch:
     """The kernel's buffer are the offsets (i64), as ``Planes.offsets`` gives them, in each of so
     many channels."""
     sizes = (
-        shape.taps, layout.channel, *shape.kernel[1:], *shape.dilation, *shape.stride,
+        shape.taps, channels, layout.channel, *shape.kernel[1:], *shape.dilation, *shape.stride,
         *layout.phases[1:], *layout.size,
     )  # fmt: skip
-    return Launch(channels * shape.taps, channels * shape.taps, sizes)
+    return Launch(shape.taps, shape.taps, sizes)
 
 
 def emit(name: str, config: LayoutConfig, target: KernelTarget) -> KernelText:
@@ -153,22 +153,26 @@ def emit(name: str, config: LayoutConfig, target: KernelTarget) -> KernelText:
 def _emit_taps(name: str, target: KernelTarget) -> KernelText:
     k = Kernel(name, target)
     offsets = k.buffer("offsets", i64)
-    count, channel = k.size("taps"), k.size("channel")
+    count, channels, channel = k.size("taps"), k.size("channels"), k.size("channel")
     rows, columns = k.size("rows"), k.size("columns")
     dilation = [k.size(f"dilation{axis}") for axis in "zyx"]
     stride = [k.size(f"stride{axis}") for axis in "zyx"]
     phases_y, phases_x = k.size("phases_y"), k.size("phases_x")
     qz, qy, qx = k.size("plane_z"), k.size("plane_y"), k.size("plane_x")
 
-    def tap(index: Reg) -> None:
-        t = index % count
+    def tap(t: Reg) -> None:
         taps = t / columns / rows, t / columns % rows, t % columns
         places = [n * d for n, d in zip(taps, dilation, strict=True)]
         z, y, x = (p / s for p, s in zip(places, stride, strict=True))
         a, b, c = (p % s for p, s in zip(places, stride, strict=True))
         phase = (a * phases_y + b) * phases_x + c
         offset = phase * (qz * qy * qx) + (z * qy + y) * qx + x
-        k.store(k.cast(index / count * channel + offset, i64), offsets, index)
+
+        def each(c: Reg) -> None:
+            k.store(k.cast(c * channel + offset, i64), offsets, c * count + t)
+
+        # Their divisions take longer than all else here.
+        k.loop(0, channels, 1, each)
 
     k.parallel(tap)
     return k.text()

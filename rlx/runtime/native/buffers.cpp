@@ -101,12 +101,26 @@ bool has_shape(const Py_buffer& view, const std::vector<int64_t>& shape) {
   return true;
 }
 
+bool has_type(const Py_buffer& view, DType dtype) {
+  return static_cast<size_t>(view.itemsize) == dtype_size(dtype) &&
+         kind_of(view.format) == kind_of(dtype);
+}
+
+bool is_aligned(const Py_buffer& view, DType dtype) {
+  return view.len == 0 || reinterpret_cast<uintptr_t>(view.buf) % dtype_alignment(dtype) == 0;
+}
+
+bool fits(const Py_buffer& view, const Signature& wanted) {
+  return has_type(view, wanted.dtype) && has_shape(view, wanted.shape) &&
+         PyBuffer_IsContiguous(&view, 'C') != 0 && is_aligned(view, wanted.dtype);
+}
+
 void check(const Py_buffer& view, const Signature& wanted, Role role) {
+  if (fits(view, wanted)) return;
   const auto refuse = [&](const std::string& found, const char* hint) {
     throw Error(slot_name(wanted, role), found, wanted.type(), hint);
   };
-  const size_t size = dtype_size(wanted.dtype);
-  if (static_cast<size_t>(view.itemsize) != size || kind_of(view.format) != kind_of(wanted.dtype)) {
+  if (!has_type(view, wanted.dtype)) {
     const char* hint = how_to_pass(wanted.dtype);
     refuse(describe(view), hint != nullptr ? hint : "convert it, for example with array.astype");
   }
@@ -115,10 +129,10 @@ void check(const Py_buffer& view, const Signature& wanted, Role role) {
     refuse("an array that is not C-contiguous", "pass numpy.ascontiguousarray(array)");
   }
   const size_t alignment = dtype_alignment(wanted.dtype);
-  if (view.len > 0 && reinterpret_cast<uintptr_t>(view.buf) % alignment != 0) {
-    refuse("memory not aligned to " + std::to_string(alignment) + " bytes", "pass array.copy()");
-  }
+  refuse("memory not aligned to " + std::to_string(alignment) + " bytes", "pass array.copy()");
 }
+
+int flags_for(Role role) { return role == Role::kOutput ? PyBUF_RECORDS : PyBUF_RECORDS_RO; }
 
 // The message of the Python exception that is set, which is cleared.
 std::string take_python_message() {
@@ -149,8 +163,7 @@ void get_view(PyObject* object, const Signature& wanted, Role role, Py_buffer* v
     throw Error(slot_name(wanted, role), "a masked array", "an array of " + wanted.type(),
                 "pass array.filled(value)");
   }
-  const int flags = role == Role::kOutput ? PyBUF_RECORDS : PyBUF_RECORDS_RO;
-  if (PyObject_GetBuffer(object, view, flags) == 0) return;
+  if (PyObject_GetBuffer(object, view, flags_for(role)) == 0) return;
   const std::string found =
       type_name(object) + " (" + take_python_message() + ")";
   const char* hint = how_to_pass(wanted.dtype);
@@ -182,6 +195,19 @@ void* HeldBuffers::take(PyObject* object, const Signature& signature, Role role)
   }
   check(views_.back(), signature, role);
   return views_.back().buf;
+}
+
+bool HeldBuffers::take_fitting(PyObject* array, const Signature& signature, Role role,
+                               void** data) {
+  views_.emplace_back();
+  Py_buffer& view = views_.back();
+  if (PyObject_GetBuffer(array, &view, flags_for(role)) != 0) {
+    PyErr_Clear();
+    views_.pop_back();
+    return false;
+  }
+  *data = view.buf;
+  return fits(view, signature);
 }
 
 bool HeldBuffers::last_is_apart() const {

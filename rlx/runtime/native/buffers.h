@@ -23,6 +23,9 @@ class HeldBuffers {
   // slot, what was found and what was expected; what is held already stays held.
   void* take(PyObject* object, const Signature& signature, Role role);
 
+  // As take for an array, false if it does not fit: to say why would take longer than a short call.
+  bool take_fitting(PyObject* array, const Signature& signature, Role role, void** data);
+
   // Takes any C-contiguous buffer; null, with Python's error set, if `object` has none.
   void* take(PyObject* object, int64_t* bytes);
 

@@ -280,11 +280,9 @@ class PyProgram {
     // False unless it is an array of the signature, and of no subclass.
     bool take_array(PyObject* object, const Signature& signature, Role role) {
       if (reinterpret_cast<PyObject*>(Py_TYPE(object)) != owner_.numpy_.ndarray.ptr()) return false;
-      try {
-        take(object, signature, role);
-      } catch (const Error&) {
-        return false;
-      }
+      void* data = nullptr;
+      if (!slots_->held.take_fitting(object, signature, role, &data)) return false;
+      slots_->pointers.push_back(data);
       return true;
     }
 

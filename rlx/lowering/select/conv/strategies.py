@@ -109,7 +109,7 @@ def way_of(layer: Layer, source: View) -> ConvWay:
             return lies and conv_depthwise_across.suits(target, shape, dt)
 
         return _DepthwiseAcross(layer) if prefers(across, otherwise=False) else _Depthwise(layer)
-    if prefers(lambda: conv_channels_plan.suits(target, shape, dt), otherwise=False):
+    if conv_channels_plan.suits(target, shape, dt):
         if _raw(source, dt) and conv_channels_plan.on_images(target, shape, dt):
             return _OnImages(layer)
         read = conv_channels_plan.read_as(target, shape)
