@@ -15,8 +15,8 @@ from support.mutation import mutated_bytes, mutated_text, mutated_value
 from support.text import transformed
 
 COUNTS = {
-    "text": 200, "safetensors": 1000, "calls": 150, "schedule": 1000, "steps": 4000, "object": 1000,
-    "artifact": 1000, "entry": 1000, "gguf": 1000, "splat": 1000, "onnx": 150, "signatures": 400,
+    "text": 200, "safetensors": 1000, "calls": 150, "schedule": 1000, "steps": 2000, "object": 1000,
+    "artifact": 1000, "entry": 1000, "gguf": 1000, "splat": 1000, "onnx": 75, "signatures": 400,
 }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def test_samples_of_ops(op: type[Op]) -> None:
     ]
     for case, number, graph, size in covering(symbolic, lambda c: [c[0].number, ("size", c[1])]):
         others = [{"n": n} for n in SIZES if n != size and is_bound(graph, {"n": n})]
-        others = turn(others, OPS.index(op) + case.number + number, 3)
+        others = turn(others, OPS.index(op) + case.number + number, len(SIZES) - 1)
         general = (case.number + number) % 2 == 1
         assert not judge(graph, {"n": size}, others, general)[1], str(case)
 

@@ -29,7 +29,7 @@ __all__ = ["Site", "all_sites", "install", "seen"]
 PACKAGE = Path(__file__).resolve().parents[2] / "rlx"
 _OURS = (Path(__file__), PACKAGE / "errors.py")
 _TOOLS = MAGIC_NUMBER + b"".join(p.read_bytes() for p in _OURS)
-"""What instrumented bytecode depends on, beside the module's path and source."""
+"""What instrumented bytecode depends on, beside the module's source and place in the package."""
 _NOTE = "_note_raised_"  # no leading pair of underscores, which a class would mangle
 
 Site = tuple[str, int]
@@ -106,12 +106,13 @@ class Loader(SourceFileLoader):
 
     def get_code(self, fullname: str) -> CodeType:
         source = Path(self.path).read_bytes()
-        digest = sha256(_TOOLS + os.fsencode(self.path) + source).digest()
+        place = Path(self.path).relative_to(PACKAGE)
+        digest = sha256(_TOOLS + os.fsencode(place) + source).digest()
         kept = Path(cache_from_source(self.path, optimization="noted"))
         with suppress(OSError):
             data = kept.read_bytes()
             if data.startswith(digest):
-                return marshal.loads(data[len(digest) :])
+                return _at(self.path, marshal.loads(data[len(digest) :]))
         tree, _ = _transformed(Path(self.path))
         code = compile(tree, self.path, "exec", dont_inherit=True)
         if not sys.dont_write_bytecode:
@@ -122,6 +123,14 @@ class Loader(SourceFileLoader):
     def exec_module(self, module: ModuleType) -> None:
         module.__dict__[_NOTE] = note
         super().exec_module(module)
+
+
+def _at(path: str, code: CodeType) -> CodeType:
+    """Code whose frames name a path: a copy of the package has its bytecode too."""
+    if code.co_filename == path:
+        return code
+    consts = (_at(path, c) if isinstance(c, CodeType) else c for c in code.co_consts)
+    return code.replace(co_filename=path, co_consts=tuple(consts))
 
 
 def _write(file: Path, data: bytes) -> None:
