@@ -113,6 +113,28 @@ def test_what_core_ml_lacks_is_refused() -> None:
 
 
 @needs_coremltools
+def test_what_is_spread_is_full_where_an_op_needs_it() -> None:
+    """Pointwise ops and products repeat elements themselves, but the condition of a select alone
+    gives its result no shape; sums, joins and boxes take what is there."""
+    from support.core_ml import predictor
+
+    g = rlx.Graph("spread")
+    x, y = g.input("x", [2, 3, 4]), g.input("y", [1, 1, 4])
+    wide, line = y.expand([2, 3, 4]), g.input("line", [3, 1])
+    g.set_outputs([
+        x.gt(0.0).where(y, 1.0), x.gt(0.0).where(2.0, 1.0), wide, wide.sum(axes=[0, 1]),
+        g.concat([wide, x], axis=1), wide.narrow(2, 1, 2), wide.flip([1]), wide.reshape([6, 4]),
+        wide.transpose([2, 0, 1]), (wide * 2.0).gt(0.0), x @ g.input("w", [4, 5]),
+        line.expand([3, 4]) @ g.input("v", [4, 1]), wide.softmax(axis=1), wide.cast("i32") // 3,
+    ])  # fmt: skip
+    rng = np.random.default_rng(1)
+    feeds = {str(v.name): rng.standard_normal(v.shape).astype("f4") * 3 for v in g.inputs}
+    made = WholeBackend("ane", Wide(predictor)).load(g, {}, ())
+    for a, b in zip(made.run_slots(*feeds.values()), rlx.interpret(g, feeds), strict=True):
+        assert_close(a, b)
+
+
+@needs_coremltools
 def test_what_is_empty_is_neither_taken_nor_given() -> None:
     """Core ML has no empty tensors: a program leaves them out, and what they are folded to is
     known."""

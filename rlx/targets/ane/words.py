@@ -161,7 +161,11 @@ class Words(Whole):
         cond, a, b = operands
         if dt is bool_:
             return (cond & a) | (self.logical_not(cond) & b)
-        return self.tensor(self.mb.select(cond=cond.handle, a=a.handle, b=b.handle), dt, shape)
+        x, y = a.handle, b.handle
+        has = np.broadcast_shapes(x.shape, y.shape)
+        if np.broadcast_shapes(has, cond.handle.shape) != has:
+            x = self.full(a)  # coremltools takes the shape of the result from these two alone
+        return self.tensor(self.mb.select(cond=cond.handle, a=x, b=y), dt, shape)
 
     def _quotient(self, verb: str, a: Tensor, b: Tensor, shape: tuple[int, ...]) -> Tensor:
         dt = a.dtype
