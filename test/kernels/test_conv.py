@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 
 import rlx
+from rlx.base.giving_way import compiles
 from rlx.codegen.program import Program, Step
+from rlx.compiler.driver import lowered
 from rlx.ir.op import placeholders
 from rlx.kernels.conv import (
     channels_plan as conv_channels_plan,
@@ -26,8 +28,10 @@ from rlx.kernels.conv import (
 from rlx.kernels.conv.layout import BlocksConfig, PlanesConfig
 from rlx.kernels.conv.plan import tile_of
 from rlx.kernels.conv.planes import ConvConfig, ConvShape, OperandKind, Planes
+from rlx.lowering.compilation import Compilation
 from rlx.lowering.select.conv import strategies as conv_ways
 from rlx.ops.conv.conv import Conv
+from rlx.targets import find_target
 from rlx.targets.cpu.features import Features, preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, TensorType, f32, f64
@@ -282,6 +286,29 @@ def test_a_large_layer_is_cut_for_threads(way: Way) -> None:
             config = ConvConfig(f32, shape.taps == 1, plain(f32))
             found = conv.launch(config, target, shape, layout, 0)
         assert found.range >= 8 and found.grain < found.range / 4
+
+
+@pytest.mark.parametrize("dilation", [1, 2])
+def test_a_window_that_is_the_whole_image_is_one_place(dilation: int) -> None:
+    """It is the convolution of as many channels, unless its taps lie apart."""
+    x, w = RNG.standard_normal((2, 9, 3, 4)), RNG.standard_normal((5, 9, 3, 4))
+    kernels, found = [], []
+    for shape in ((9, 3, 4), (108, 1, 1)):
+        g = rlx.Graph("whole")
+        image = g.input("x", (2, *shape), "f32")
+        weights = g.param("w", (5, *shape), "f32")
+        apart = {"padding": [(0, 2), (0, 3)], "dilation": 2} if dilation == 2 else {}
+        g.set_outputs([image.conv2d(weights, **apart if shape[0] == 9 else {})])
+        with compiles:
+            kernels.append(lowered(g, Compilation(find_target("cpu"))).kernels)
+        f = rlx.Session("cpu").compile(g)
+        f.set_param("w", w.astype(np.float32).reshape(5, *shape))
+        found.append(f.run({"x": x.astype(np.float32).reshape(2, *shape)})[0])
+    assert (kernels[0] == kernels[1]) == (dilation == 1)
+    if dilation == 1:
+        assert found[0].tobytes() == found[1].tobytes()
+    taken = x[:, :, ::dilation, ::dilation], w[:, :, : -(-3 // dilation), : -(-4 // dilation)]
+    np.testing.assert_allclose(found[0][..., 0, 0], np.einsum("nchw,ochw->no", *taken), rtol=1e-4)
 
 
 def test_the_kernel_with_less_work_is_taken() -> None:

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from rlx._mlir import ir
+from rlx.base.guards import prefers
 from rlx.kernels.conv import interleave
 from rlx.kernels.conv import layout as conv_layout
 from rlx.kernels.conv import planes as conv
@@ -51,6 +52,7 @@ class Convolution:
         shape, dt = shape_of(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
         source = lowering.view(x).expand(node.x.type.static_shape)
+        shape, source = _of_one_place(shape, source)
         layer = Layer(lowering, shape, dt, program, kinds)
         way = way_of(layer, source)
         blocks = _blocks(lowering, w, node, way, BlocksConfig(node.w.dtype, dt, way.rows))
@@ -95,6 +97,24 @@ def shape_of(node: Conv | ConvTranspose | ConvInteger) -> ConvShape:
     )  # fmt: skip
 
 
+def _of_one_place(shape: ConvShape, source: View) -> tuple[ConvShape, View]:
+    """A convolution whose one window is the whole image, as one of a single place that has a
+    channel for each element: weights are read in a row, and the sums are the same. Others stay."""
+    one = (1, 1, 1)
+
+    def whole() -> bool:
+        plain = shape.dilation == shape.spread == shape.out == one and shape.low == (0, 0, 0)
+        return plain and shape.groups == 1 and shape.size == shape.kernel != one
+
+    if not prefers(whole, otherwise=False):
+        return shape, source
+    channels = shape.channels * shape.taps
+    row = source.reshape((shape.images, channels, *[1] * (len(source.shape) - 2)))
+    if row is None:
+        return shape, source
+    return replace(shape, channels=channels, size=one, kernel=one, stride=one), row
+
+
 def _blocks(
     lowering: Lowering,
     leaf: ir.Value,
@@ -103,7 +123,8 @@ def _blocks(
     config: BlocksConfig,
 ) -> View:
     """The weights in blocks."""
-    key = "blocks", node.groups, isinstance(node, ConvTranspose), config.rows, way.across
+    taps = way.layer.shape.taps
+    key = "blocks", node.groups, isinstance(node, ConvTranspose), config.rows, way.across, taps
     return packed_once(
         lowering, leaf, key, lambda source: _packed(lowering, source, node, way, config)
     )
@@ -135,8 +156,9 @@ def _packed(
     mirrored = isinstance(node, ConvTranspose)
     if config.rows == 1 and config.source is config.target and source.is_dense and not mirrored:
         return source
-    own, taps = source.shape[:2], math.prod(source.shape[2:])
-    wanted = (shape.groups, own[0] // shape.groups, own[1], taps)
+    own, taps = source.shape[:2], shape.taps
+    inputs = own[1] * (math.prod(source.shape[2:]) // taps)
+    wanted = (shape.groups, own[0] // shape.groups, inputs, taps)
     found = source.reshape(wanted) or lowering.copied(source).reshape(wanted)
     assert found is not None, "a dense view takes any shape"
     group, first, second, tap = found.strides
