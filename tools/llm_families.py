@@ -1,34 +1,41 @@
 """Logits and tokens of every family of language models, beside what transformers makes of them.
 
     python tools/llm_families.py                    # all configurations of test/support/tiny_llm.py
-    python tools/llm_families.py qwen3 gemma3 --set hidden_size=1024 --set num_hidden_layers=28
+    python tools/llm_families.py qwen3 gemma3 --shape 0.6b
+    python tools/llm_families.py qwen3 --set hidden_size=1024 --set num_hidden_layers=28
 
 A row has the largest difference of the logits of a prompt, by their standard deviation (it may be
-5e-5 with rows in f32), and how many of 64 likeliest tokens are the same. Weights are random, made
-from their names. ``--shape 0.6b`` has models of some 0.6 billion weights, and compares the logits
-of 32 tokens alone. ``--set`` changes entries of the configurations. It needs torch and transformers
+5e-5 with rows in f32), and how many of 64 tokens, each the likeliest behind those before it, are
+the likeliest in transformers too. Weights are random, made from their names. ``--shape 0.6b`` has
+models of some 0.6 billion weights, stored in bf16. Where a difference is beyond the bound, or with
+``--exact``, transformers computes in f64 too, and the row says how far both are from that.
+``--set`` changes entries of the configurations. It needs torch and transformers
 (``pip install torch==2.13.0 transformers accelerate``).
 """
 
-# pyright: reportMissingImports=false
+# pyright: reportMissingImports=false, reportUntypedBaseClass=false
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import sys
 import tempfile
 import traceback
+from contextlib import nullcontext
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
+import ml_dtypes
 import numpy as np
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "test"))
 sys.path.insert(0, str(ROOT / "tools"))
 
-from make_llm_fixtures import GREEDY, judged  # noqa: E402
+from make_llm_fixtures import GREEDY, load_judge, save_model  # noqa: E402
 
 from rlx.errors import RlxError  # noqa: E402
 from rlx.llm.decoder import Decoder  # noqa: E402
@@ -44,52 +51,124 @@ def main() -> int:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(CONFIGS)}")
     parser.add_argument("--set", action="append", default=[], metavar="ENTRY=VALUE")
     parser.add_argument("--shape", choices=("tiny", "0.6b"), default="tiny")
-    parser.add_argument("--tokens", type=int, help=f"by default {GREEDY}, of large models none")
+    parser.add_argument("--tokens", type=int, default=GREEDY)
+    parser.add_argument("--exact", action="store_true", help="compare both with f64")
     parser.add_argument("--trace", action="store_true", help="show where errors come from")
     given = parser.parse_args()
     wide = given.shape == "0.6b"
-    tokens = (0 if wide else GREEDY) if given.tokens is None else given.tokens
-    # Products of longer rows are as large as those of short ones.
-    prompt, scale = (PROMPT[:32], 0.25 / WIDER**0.5) if wide else (PROMPT, 0.25)
     changes = {k: json.loads(v) for k, _, v in (text.partition("=") for text in given.set)}
     wrong = 0
-    print(f"{'configuration':20} {'model_type':18} {'tensors':>7} {'max/std':>9} tokens")
+    print(f"{'configuration':20} {'model_type':18} {'weights':>8} {'max/std':>9} tokens")
     for name in given.names or CONFIGS:
         whole = {**(large(config(name)) if wide else config(name)), **changes}
         try:
             with tempfile.TemporaryDirectory() as folder:
-                made, logits, greedy = judged(whole, Path(folder), tokens, prompt, scale)
-                error, same = compared(Path(folder), prompt, logits, greedy)
+                found = compared(whole, Path(folder), given.tokens, wide, given.exact)
         except (RlxError, ValueError, TypeError, RuntimeError, AttributeError, KeyError) as e:
             if given.trace:
                 traceback.print_exc()
             print(f"{name:20} {whole['model_type']:18} {type(e).__name__}: {e}", flush=True)
             wrong += 1
             continue
-        good = error <= BOUND and same == len(greedy)
-        wrong += not good
-        print(
-            f"{name:20} {whole['model_type']:18} {len(made['shapes']):7} {error:9.1e}"
-            f" {same}/{len(greedy)}{'' if good else '  <- beyond the bound'}",
-            flush=True,
-        )
+        wrong += not found.good
+        print(f"{name:20} {whole['model_type']:18} {found}", flush=True)
     return int(wrong > 0)
 
 
-def compared(folder: Path, prompt: list[int], logits: Any, greedy: Any) -> tuple[float, int]:
-    """The largest difference by the deviation, and how many tokens are the same from the first."""
+@dataclass
+class Found:
+    """The weights of a model, the largest difference of logits from those of transformers, how many
+    likeliest tokens are the same, of how many, and how far both are from logits in f64."""
+
+    weights: int
+    error: float
+    same: int
+    tokens: int
+    exact: tuple[float, float] | None = None
+
+    @property
+    def good(self) -> bool:
+        """Whether the logits are within the bound: of transformers', or of those in f64, from which
+        transformers' are farther."""
+        near = self.error <= BOUND
+        if self.exact is not None:
+            mine, theirs = self.exact
+            near = near or mine <= min(BOUND, theirs)
+        return near and self.same == self.tokens
+
+    def __str__(self) -> str:
+        size = f"{self.weights / 1e9:.2f}e9" if self.weights > 1e8 else str(self.weights)
+        text = f"{size:>8} {self.error:9.1e} {self.same}/{self.tokens}"
+        if self.exact is not None:
+            text += "  from f64: RLX {:.1e}, transformers {:.1e}".format(*self.exact)
+        return text if self.good else f"{text}  <- beyond the bound"
+
+
+def compared(whole: dict[str, Any], folder: Path, tokens: int, wide: bool, exact: bool) -> Found:
+    """A model of a configuration in a folder, in RLX and in transformers."""
+    # Products of longer rows are as large as those of short ones; and files of large models are
+    # in bf16, of which every number is one of f32.
+    prompt, scale = (PROMPT[:32], 0.25 / WIDER**0.5) if wide else (PROMPT, 0.25)
+    shapes = save_model(whole, folder, scale, ml_dtypes.bfloat16 if wide else "f4")["shapes"]
+    mine, drawn = ours(folder, prompt, tokens)
+    ids, count = prompt + drawn, len(prompt)
+    theirs = theirs_in(folder, ids, "float32")
+    spread = theirs[:count].std()
+    error = float(np.abs(mine - theirs[:count]).max() / spread)
+    likeliest = theirs[count - 1 : -1].argmax(-1).tolist()
+    same = sum(a == b for a, b in zip(likeliest, drawn, strict=True))
+    found = Found(sum(math.prod(s) for s in shapes.values()), error, same, tokens)
+    if exact or error > BOUND:
+        judge = theirs_in(folder, ids, "float64")[:count]
+        far = [float(np.abs(x - judge).max() / spread) for x in (mine, theirs[:count])]
+        found.exact = far[0], far[1]
+    return found
+
+
+def ours(folder: Path, prompt: list[int], count: int) -> tuple[Any, list[int]]:
+    """The logits of a prompt, and so many of the likeliest tokens behind it, each from what is
+    before it."""
     m = Decoder.load(folder, cache="f32", page_size=16, threads=1, context=128)
     pages = list(range(8))
     states = [3] if m.states is not None else []
     if states:
         pages = pages[: m.cache.table[1]]
-    mine = m.step(StepRows.of([(prompt, 0, pages)], every=True, states=states))
-    error = float(np.abs(mine - logits).max() / logits.std())
-    for n, token in enumerate(greedy.tolist()):
-        if int(mine[-1].argmax()) != token:
-            return error, n
-        mine = m.step(StepRows.of([([token], len(prompt) + n, pages)], states=states))
-    return error, len(greedy)
+    logits = m.step(StepRows.of([(prompt, 0, pages)], every=True, states=states))
+    drawn, last = [], logits
+    for n in range(count):
+        drawn.append(int(last[-1].argmax()))
+        last = m.step(StepRows.of([(drawn[-1:], len(prompt) + n, pages)], states=states))
+    return logits, drawn
+
+
+def theirs_in(folder: Path, ids: list[int], dtype: Literal["float32", "float64"]) -> Any:
+    """The logits of transformers, computed in a type."""
+    import torch
+
+    with in_double() if dtype == "float64" else nullcontext(), torch.no_grad():
+        model = load_judge(folder, dtype)
+        return model(torch.tensor([ids]), use_cache=False).logits[0].numpy()
+
+
+def in_double() -> Any:
+    """A context in which torch takes f64 where a program asks for f32, as models do for norms,
+    softmax and rotary angles whatever the type of their weights."""
+    import torch
+    from torch.overrides import TorchFunctionMode
+
+    class Widened(TorchFunctionMode):
+        def __torch_function__(
+            self, func: Any, types: Any, args: Any = (), kwargs: Any = None
+        ) -> Any:
+            if func is torch.Tensor.float:
+                func = torch.Tensor.double
+            wide = tuple(torch.float64 if a is torch.float32 else a for a in args)
+            named = {
+                k: torch.float64 if v is torch.float32 else v for k, v in (kwargs or {}).items()
+            }
+            return func(*wide, **named)
+
+    return Widened()
 
 
 if __name__ == "__main__":

@@ -14,9 +14,9 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
+from unittest.mock import patch
 
 import numpy as np
 
@@ -56,38 +56,54 @@ def main() -> None:
         np.savez_compressed(folder / "smollm2.npz", **smollm())
 
 
-def judged(
-    whole: dict[str, Any],
-    folder: Path,
-    count: int,
-    prompt: Sequence[int] = PROMPT,
-    scale: float = 0.25,
-) -> tuple[dict[str, Any], Any, Any]:
-    """A model of a configuration in a folder, with weights of a scale, and what transformers makes
-    of it: its configuration and shapes as they are saved, the logits of a prompt, and so many of
-    the likeliest tokens."""
+def judged(whole: dict[str, Any], folder: Path, count: int) -> tuple[dict[str, Any], Any, Any]:
+    """A model of a configuration in a folder, and what transformers makes of it: its configuration
+    and shapes as they are saved, the logits of a prompt, and so many of the likeliest tokens."""
     import torch
-    from safetensors.numpy import load_file
-    from transformers import AutoConfig, AutoModelForCausalLM, logging
 
-    logging.set_verbosity_error()
-    take_steps()
-    given: Any = {"attn_implementation": "eager"}
-    model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**whole), **given).float()
-    model.save_pretrained(folder)
-    saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    stored = load_file(folder / "model.safetensors")
-    made = {"config": saved, "shapes": {n: list(a.shape) for n, a in sorted(stored.items())}}
-    del model, stored
-    write_model(folder, saved, made["shapes"], scale)
-    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, **given).eval()
+    made = save_model(whole, folder)
+    model = load_judge(folder)
     with torch.no_grad():
-        ids = torch.tensor([list(prompt)])
+        ids = torch.tensor([PROMPT])
         logits = model(ids).logits[0].numpy()
         for _ in range(count):
             ids = torch.cat([ids, model(ids).logits[:, -1].argmax(-1, keepdim=True)], 1)
-    greedy = ids[0, len(prompt) :].numpy().astype(np.int32)
+    greedy = ids[0, len(PROMPT) :].numpy().astype(np.int32)
     return made, logits.astype(np.float32), greedy
+
+
+def save_model(
+    whole: dict[str, Any], folder: Path, scale: float = 0.25, dtype: Any = "f4"
+) -> dict[str, Any]:
+    """Write a model of a configuration to a folder, with weights of a scale and an element type
+    that follow from their names; its configuration and shapes, as transformers saves them."""
+    from transformers import AutoConfig, AutoModelForCausalLM
+    from transformers.initialization import no_init_weights
+
+    with no_init_weights():
+        model = AutoModelForCausalLM.from_config(AutoConfig.for_model(**whole)).float()
+    model.tie_weights()
+    # What it would write are the names and shapes alone: the numbers are none yet.
+    with patch("transformers.modeling_utils.safe_save_file") as written:
+        model.save_pretrained(folder, max_shard_size="100GB")
+    stored = written.call_args.args[0]
+    shapes = {name: list(stored[name].shape) for name in sorted(stored)}
+    saved = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    write_model(folder, saved, shapes, scale, dtype)
+    return {"config": saved, "shapes": shapes}
+
+
+def load_judge(folder: Path, dtype: Literal["float32", "float64"] = "float32") -> Any:
+    """The model of a folder in transformers, of which every product and sum is in a type."""
+    import torch
+    from transformers import AutoModelForCausalLM, logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    take_steps()
+    given: dict[str, Any] = {"dtype": getattr(torch, dtype)}
+    given |= dict.fromkeys(("attn_implementation", "experts_implementation"), "eager")
+    return AutoModelForCausalLM.from_pretrained(folder, **given).eval()
 
 
 def take_steps() -> None:

@@ -124,7 +124,8 @@ def sequence_graph(
 
 def _check_used(config: ModelConfig, weights: Mapping[str, Tensor], used: set[str]) -> None:
     """ModelError for weights that no graph reads."""
-    left = sorted({*weights} - used - {"rope_freqs.weight"})
+    tables = {"rope_freqs.weight"} if any(config.turned) else set[str]()
+    left = sorted({*weights} - used - tables)
     if left:
         raise ModelError(f"{len(left)} weights have no place in a {config.family.name}: {left[:4]}")
 
@@ -151,8 +152,8 @@ def _head(
     stacks: Mapping[str, Stack],
 ) -> StepGraph:
     """From hidden states to logits, f32 ``[wanted, vocab]``."""
-    c, wanted, name = config, Dim("wanted", 1), config.family.name
-    made = GraphWeights(Graph(f"{name}.head"), weights, name, stacks, wanted, c.biased)
+    c, wanted = config, Dim("wanted", 1)
+    made = GraphWeights(Graph(f"{c.family.name}.head"), c, weights, stacks, wanted)
     x = made.graph.input("hidden", [wanted, c.hidden])
     made.graph.set_outputs([_logits(made, c, share, precision, x)])
     return StepGraph(made.graph, made.params, ())
@@ -160,7 +161,7 @@ def _head(
 
 def _logits(made: GraphWeights, c: ModelConfig, share: Share, precision: str, x: Value) -> Value:
     """Logits of hidden states, f32 ``[rows, vocab]``."""
-    name = "output" if "output.weight" in made.weights else "token_embd"
+    name = "output" if made.has("output.weight", c.output) else "token_embd"
     # Errors here are errors of the logits, and few rows come here.
     logits = made.linear(
         x, name, (c.vocab, c.hidden), rows=share.vocab, in_16_bits=precision == "q8",
@@ -186,11 +187,10 @@ class _Layers(FeedForward):
     ) -> None:
         """``alone``: of one sequence, whose keys lie in one page."""
         rows = Dim("rows", 1)
-        name = config.family.name
-        super().__init__(Graph(name), weights, name, stacks, rows, config.biased)
+        super().__init__(Graph(config.family.name), config, weights, stacks, rows)
         self.share = share
         self.rounds = precision == "q8"
-        self.config, self.cache, g = config, cache, self.graph
+        self.cache, g = cache, self.graph
         self.ids, self.positions = (g.input(n, [rows], "i32") for n in ("ids", "positions"))
         if alone:
             self.sequence = self.positions * 0
@@ -291,7 +291,7 @@ class _Layers(FeedForward):
         if not c.parallel:
             x = x + added
             y = self.norm(x, second) if before else x
-        elif f"{second}.weight" in self.weights:
+        elif self.has("ffn_norm.weight", c.second):
             y = self.norm(x, second)
         network = self.added(self.feed_forward(i, y), f"{name}.post_ffw_norm")
         return x + added + network if c.parallel else x + network
@@ -371,16 +371,15 @@ class _Layers(FeedForward):
     def normed(self, i: int, q: Value, k: Value) -> tuple[Value, Value]:
         """Queries and keys with their norms."""
         c, share, name, d = self.config, self.share, f"blk.{i}", self.config.head_dim
+        if not self.has("attn_q_norm.weight", c.qk_norm):
+            return q, k
         if c.family.qk_norm == "plain":
-            if not (c.plain_norm and c.turned[i]):
+            if not c.turned[i]:
                 return q, k
             each = ((y, y.shape[1] // d) for y in (q, k))
             q, k = (
                 y.reshape([y.shape[0], n, d]).rms_norm(eps=c.eps).reshape(y.shape) for y, n in each
             )
-            return q, k
-        found = f"{name}.attn_q_norm.weight" in self.weights
-        if not c.family.qk_norm or (c.family.qk_optional and not found):
             return q, k
         return (
             self.head_norm(q, f"{name}.attn_q_norm", c.heads, share.heads),

@@ -46,10 +46,13 @@ class ModelConfig:
     a rotary embedding. ``experts`` is 0 where no layer has any; else each row takes
     ``experts_used`` of so many, of ``expert_inner`` units, from ``groups_used`` of
     ``expert_groups`` groups of them. ``unit_limit`` and ``unit_slope`` are those of clamped units.
-    ``plain_norm``: queries and keys have a norm without weights, in the families that may have it.
     ``kinds`` says what each layer is; those with states have such of the sizes ``recurrent``.
-    ``biased`` are the products, norms and routers' scores whose bias a file must have; ``shared``:
-    layers with experts have one that all rows take.
+
+    The rest says which weights a file has, None for what it may lack, as the metadata of GGUF files
+    do not say: ``qk_norm``, norms of queries and keys; ``second``, two norms where both blocks of a
+    layer take one input; ``shared``, an expert that all rows take in layers with experts;
+    ``output``, a matrix of the logits beside that of the embeddings. ``biased`` are the products,
+    norms and routers' scores whose bias a file must have, and ``others``: more may have one.
     """
 
     family: Family
@@ -85,11 +88,14 @@ class ModelConfig:
     turned: tuple[bool, ...] = ()
     parallel: bool = False
     latent: Latent | None = None
-    plain_norm: bool = True
     recurrent: Recurrent | None = None
     kinds: tuple[Kind, ...] = ()
+    qk_norm: bool | None = False
+    second: bool | None = False
+    shared: bool | None = False
+    output: bool | None = None
     biased: tuple[str, ...] = ()
-    shared: bool = False
+    others: bool = True
 
     @property
     def attends(self) -> tuple[bool, ...]:
@@ -163,6 +169,11 @@ class ModelConfig:
         _find_rope(family, config, found)
         found["activation"] = _activation(family, config)
         found["biased"] = _biased(family, config)
+        if family.qk_said is not None:
+            entry, default = family.qk_said
+            found["qk_norm"] = bool(config.get(entry, default))
+        # A configuration that ties both may come with a file that has both, and then these count.
+        found["output"] = True if config.get("tie_word_embeddings") is False else None
         if config.get("topk_method") == "greedy":
             found["expert_groups"] = found["groups_used"] = 1
         if config.get("use_sliding_window") is False:
@@ -222,6 +233,10 @@ def _find_sizes(config: Mapping[str, Any], found: dict[str, Any]) -> None:
         found.setdefault("shared", 0)  # null: there is none
     if "multi_query" in config and not config.get("new_decoder_architecture"):
         found["kv_heads"] = 1 if config["multi_query"] else found.get("heads")
+    if "multi_query" in config:
+        new = bool(config.get("new_decoder_architecture"))
+        norms = config.get("num_ln_in_parallel_attn")
+        found["second"] = new if norms is None else norms == 2
     if config.get("model_type") == "falcon_mamba":
         found.setdefault("part_eps", 1e-6)  # files that do not say it have the norms too
     if "mamba_n_heads" in config and config.get("mamba_d_head", "auto") == "auto":
@@ -295,6 +310,10 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
     if family.embedding == "root":
         embedding = math.sqrt(found["hidden"])
     windows = windows_of(kinds, found)
+    gguf = where == GGUF_FILE
+    qk_norm = found.get("qk_norm", None if gguf and family.qk_said else bool(family.qk_norm))
+    # In files of GGUF no number of shared experts is none, or one that is not said.
+    shared = found.get("shared", family.shared or (None if gguf else 0))
     if family.unturned and "chunk" in found:
         # Up to here layers with chunks see all keys, and queries have no other temperature.
         found["context"] = min(found["context"], found["chunk"], found.get("floor", 8192) - 1)
@@ -312,9 +331,10 @@ def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
         float(found.get("expert_scale") or 1.0), found.get("expert_groups") or 1,
         found.get("groups_used") or 1, float(found.get("unit_limit", _UNIT_LIMIT)),
         float(found.get("unit_slope", _UNIT_SLOPE)), turned_of(family, found, kinds, windows),
-        bool(found.get("parallel", family.parallel)), latent, bool(found.get("plain_norm", True)),
-        recurrent, kinds, found.get("biased", family.biased),
-        family.shared is not None and bool(found.get("shared", family.shared)),
+        bool(found.get("parallel", family.parallel)), latent, recurrent, kinds, qk_norm,
+        found.get("second", family.second if gguf else bool(family.second)),
+        family.shared is not None and (None if shared is None else bool(shared)),
+        found.get("output"), found.get("biased", family.biased), gguf,
     )  # fmt: skip
 
 

@@ -52,7 +52,7 @@ HF = {
     "local_theta": "rope_local_base_freq", "parallel": "use_parallel_residual parallel_attn",
     "query_rank": "q_lora_rank", "rank": "kv_lora_rank", "plain_dim": "qk_nope_head_dim",
     "rope_dim": "qk_rope_head_dim", "value_dim": "v_head_dim",
-    "rotary_dim": "rotary_dim", "plain_norm": "use_qk_norm",
+    "rotary_dim": "rotary_dim",
     "chunk": "attention_chunk_size", "floor": "floor_scale", "unit_limit": "swiglu_limit",
     "unit_slope": "swiglu_alpha",
     "conv": "conv_kernel linear_conv_kernel_dim mamba_d_conv conv_L_cache",
@@ -70,7 +70,7 @@ HF = {
 
 _NAMES = {GGUF_FILE: GGUF, HF_FILE: HF}
 _FREE = (
-    "expert_norm", "parallel", "plain_norm", "step_limits", "step_rank", "ssm_width", "expand",
+    "expert_norm", "parallel", "step_limits", "step_rank", "ssm_width", "expand",
     "ssm_activation",
 )  # fmt: skip
 """What is no number, or may be a word, and is checked where it is read."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from rlx.ir.value import Value
-from rlx.llm.config import ModelConfig
 from rlx.llm.graph_weights import GraphWeights
 from rlx.llm.share import Share
 from rlx.types import f32
@@ -14,23 +13,21 @@ __all__ = ["FeedForward"]
 
 
 class FeedForward(GraphWeights):
-    """The networks of a decoder. A layer whose file has a router has experts."""
+    """The networks of a decoder. A layer whose file has a router or experts has both."""
 
-    config: ModelConfig
     share: Share
 
     def feed_forward(self, i: int, x: Value) -> Value:
         """What a layer's network, or those of its experts, make of the rows."""
         c, name = self.config, f"blk.{i}"
         key = f"{name}.ffn_up_shexp.weight"
-        shared = self.weights.get(key)
-        routed = f"{name}.ffn_gate_inp.weight" in self.weights
-        if not routed and shared is None:
+        if not c.experts and c.shared is not False and key in self.weights:
+            return self.network(name, x, self.stored(key).shape[0], "_shexp")
+        own = (f"{name}.{part}.weight" for part in ("ffn_gate_inp", "ffn_down_exps"))
+        if not c.experts or not any(part in self.weights for part in own):
             return self.network(name, x, c.inner)
-        if not routed and shared is not None and not c.experts:
-            return self.network(name, x, shared.shape[0], "_shexp")
         y = self.experts(name, x)
-        if shared is None and not c.shared:
+        if not self.has("ffn_up_shexp.weight", c.shared):
             return y
         z = self.network(name, x, self.stored(key).shape[0], "_shexp")
         if c.family.shared_gate:
@@ -57,9 +54,9 @@ class FeedForward(GraphWeights):
         c, rows, used = self.config, x.shape[0], self.config.experts_used
         shares, chosen = self.route(name, x)
         chosen = chosen.reshape([rows * used])
-        narrow = self.weights.get(f"{name}.ffn_latent_down.weight")
-        size = c.hidden if narrow is None else narrow.shape[0]
-        if narrow is not None:
+        narrow = c.family.narrowed and self.has("ffn_latent_down.weight", None)
+        size = self.stored(f"{name}.ffn_latent_down.weight").shape[0] if narrow else c.hidden
+        if narrow:
             x = self.linear(x, f"{name}.ffn_latent_down", (size, c.hidden))
         each = x.reshape([rows, 1, size]).expand([rows, used, size]).reshape([rows * used, size])
         weighs = shares.reshape([rows * used, 1])
@@ -78,7 +75,7 @@ class FeedForward(GraphWeights):
         y = self.grouped(y, f"{name}.ffn_down_exps", (size, c.expert_inner), 2, chosen)
         y = y if c.family.expert_early else y * weighs
         y = self.share.total(y.reshape([rows, used, size]).sum(axes=1))
-        if narrow is not None:
+        if narrow:
             y = self.linear(y, f"{name}.ffn_latent_up", (c.hidden, size))
         if not self.has_bias(f"{name}.ffn_down_exps"):
             return y

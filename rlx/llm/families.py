@@ -45,10 +45,11 @@ class Family:
     that it must), or "plain" for a layer norm without weights; ``shifted``: norms' weights are
     stored less 1, but in GGUF files.
     ``before`` and ``after`` say whether the two blocks of a layer have a norm there. ``parallel``:
-    both blocks take the layer's input, by one norm if there is no second; a configuration may say
-    otherwise. ``qk_norm``: of each head, of all together, of each head by weights of its own
-    ("heads"), or of each head without weights, where it is turned ("plain"); ``qk_optional``: files
-    may lack it; ``qk_late``: it follows the rotation.
+    both blocks take the layer's input, by a norm each or by one (``second``; None: as a
+    configuration or a file has it); a configuration may say otherwise. ``qk_norm``: of each head,
+    of all together, of each head by weights of its own ("heads"), or of each head without weights,
+    where it is turned ("plain"); ``qk_said``: the entry of config.json that says whether there is
+    one, and what it is where it is not there; ``qk_late``: it follows the rotation.
 
     **Positions.** ``adjacent``: rotary pairs lie side by side, in GGUF files alone or in all.
     ``every``: of so many layers the last sees all keys, where there is a window. ``local_theta`` is
@@ -76,7 +77,8 @@ class Family:
     take where a configuration does not say (0: not; None: never); ``shared_gate``: it is multiplied
     by a gate. ``expert_turned``: in Hugging Face's files the matrices of all
     experts are ``[in, out]``; ``expert_pairs``: gate and up of a unit lie side by side there.
-    ``clamped``: what gate and up make is clamped (``rlx.llm.experts``).
+    ``clamped``: what gate and up make is clamped; ``narrowed``: files may have matrices that make
+    rows narrower before experts and wide again behind them (``rlx.llm.experts``).
 
     **States.** ``recurrent``: the kind of the layers that have a state in place of keys and values
     (``rlx.llm.mixers``), all of them or those that a configuration says. ``part_norms``: what
@@ -95,8 +97,9 @@ class Family:
     before: bool = True
     after: bool = False
     parallel: bool = False
+    second: bool | None = False
     qk_norm: Literal["", "head", "whole", "heads", "plain"] = ""
-    qk_optional: bool = False
+    qk_said: tuple[str, bool] | None = None
     qk_late: bool = False
     adjacent: Literal["", "gguf", "all"] = ""
     every: int = 0
@@ -125,6 +128,7 @@ class Family:
     expert_turned: bool = False
     expert_pairs: bool = False
     clamped: bool = False
+    narrowed: bool = False
     recurrent: Literal["", "mamba", "mamba2", "delta", "conv"] = ""
     part_norms: bool = False
     network: bool = True
@@ -159,8 +163,9 @@ _ROWS = (
     Family("hunyuan", ("hunyuan-dense",), ("hunyuan_v1_dense",), qk_norm="head", qk_late=True),
     Family("hunyuan-moe", ("hunyuan-moe",), ("hunyuan_v1_moe",), qk_norm="head", qk_late=True,
            experts=True, shared=1),
-    Family("llama4", (), ("llama4_text",), qk_norm="plain", qk_late=True, adjacent="all",
-           unturned=4, experts=True, router="sigmoid", expert_norm=False, expert_early=True,
+    Family("llama4", (), ("llama4_text",), qk_norm="plain", qk_late=True,
+           qk_said=("use_qk_norm", True), adjacent="all", unturned=4, experts=True,
+           router="sigmoid", expert_norm=False, expert_early=True,
            expert_turned=True, shared=1),
     Family("gpt-oss", ("gpt-oss",), ("gpt_oss",), every=2, sinks=True, experts=True,
            expert_turned=True, expert_pairs=True, clamped=True, biased=_OF_GPT_OSS,
@@ -202,7 +207,7 @@ _ROWS = (
     Family("nemotron-h", ("nemotron_h", "nemotron_h_moe"), ("nemotron_h",), unturned=1,
            activation="relu2", activation_key="mlp_hidden_act", experts=True, router="sigmoid",
            recurrent="mamba2", network=False, ungated=True, biased=_CORRECTED,
-           said=(_ATTENTION, _NETWORK, *_MAMBA), shared=1),
+           said=(_ATTENTION, _NETWORK, *_MAMBA), shared=1, narrowed=True),
     Family("lfm2", ("lfm2",), ("lfm2",), qk_norm="head", recurrent="conv",
            said=(_SHORT,)),
     Family("lfm2-moe", ("lfm2moe",), ("lfm2_moe",), qk_norm="head", experts=True, router="sigmoid",
@@ -223,8 +228,9 @@ _ROWS = (
     Family("glm", (), ("glm",), adjacent="all", said=(_ALWAYS_READ,)),
     Family("glm4", ("glm4",), ("glm4",), _GLM, after=True, adjacent="all",
            said=(_ALWAYS_READ,)),
-    Family("glm4-moe", ("glm4moe",), ("glm4_moe",), qk_norm="head", qk_optional=True,
-           experts=True, router="sigmoid", biased=_CORRECTED, said=(_READ,), shared=1),
+    Family("glm4-moe", ("glm4moe",), ("glm4_moe",), qk_norm="head",
+           qk_said=("use_qk_norm", False), experts=True, router="sigmoid",
+           biased=_CORRECTED, said=(_READ,), shared=1),
     Family("dots1", ("dots1",), ("dots1",), qk_norm="head", experts=True, router="sigmoid",
            biased=_CORRECTED, shared=0),
     Family("solar-open", (), ("solar_open",), experts=True, router="sigmoid",
@@ -238,25 +244,25 @@ _ROWS = (
            experts=True, router="sigmoid", biased=_CORRECTED, shared=1,
            said=(_LATENT, ("topk_method", "noaux_tc", _CORRECTED))),
     Family("cohere", ("command-r",), ("cohere",), norm="layer", parallel=True, qk_norm="heads",
-           qk_optional=True, adjacent="all", multiplied=True),
+           qk_said=("use_qk_norm", False), adjacent="all", multiplied=True),
     Family("cohere2", ("cohere2",), ("cohere2",), norm="layer", parallel=True, adjacent="all",
            every=4, unturned="full", multiplied=True),
     Family("starcoder2", ("starcoder2",), ("starcoder2",), norm="layer", biased=_NORMS,
            activation="gelu_approx", ungated=True, said=(("use_bias", True, _EVERY),)),
     Family("stablelm", ("stablelm",), ("stablelm",), norm="layer", biased=_NORMS, qk_norm="heads",
-           qk_optional=True, said=(("use_qkv_bias", False, _QKV),)),
+           qk_said=("qk_layernorm", False), said=(("use_qkv_bias", False, _QKV),)),
     Family("nemotron", ("nemotron",), ("nemotron",), norm="layer", biased=_NORMS, shifted=True,
            activation="relu2", ungated=True, said=(_ATTENTION, _NETWORK)),
     Family("jais2", ("jais2",), ("jais2",), norm="layer", biased=_NORMS,
            activation="relu2", ungated=True, said=(_ALWAYS, ("mlp_bias", True, _UNITS))),
     Family("gpt-neox", ("gptneox",), ("gpt_neox",), norm="layer", parallel=True,
-           activation="gelu", together=True, biased=(*_NORMS, "ffn_up", "ffn_down"),
+           second=True, activation="gelu", together=True, biased=(*_NORMS, "ffn_up", "ffn_down"),
            said=(_ALWAYS,), ungated=True),
     Family("gpt-j", (), ("gptj",), norm="layer", parallel=True, adjacent="all",
            activation="gelu_approx", activation_key="activation_function", ungated=True,
            biased=(*_NORMS, "ffn_up", "ffn_down", "output"), said=()),
     Family("falcon", ("falcon",), ("falcon",), norm="layer", biased=_NORMS, parallel=True,
-           activation="gelu", activation_key="activation", together=True, ungated=True,
+           second=None, activation="gelu", activation_key="activation", together=True, ungated=True,
            said=(("bias", False, _EVERY),)),
     Family("gpt2", ("gpt2",), ("gpt2",), norm="layer", learned=True, activation="gelu_approx",
            activation_key="activation_function", transposed=True, biased=_ALL,

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+import re
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from rlx.errors import ModelError
 from rlx.frontends.gguf import Tensor
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
+from rlx.llm.config import ModelConfig
 from rlx.llm.lora import Stack
 from rlx.llm.weights import PLAIN, part_of
 from rlx.ops.movement.constant import Constant
@@ -25,10 +27,11 @@ __all__ = ["GraphWeights"]
 
 Array = np.ndarray[Any, Any]
 
+_LAYER = re.compile(r"^blk\.\d+\.")
+
 
 class GraphWeights:
-    """Params of a graph, made as they are asked for; ``family`` is what messages call the model.
-    ``biased`` are the products, norms and routers' scores whose bias a file must have.
+    """Params of a graph of a configuration, made as they are asked for.
 
     ``stacks`` are the adapters of matrices. Where there are any, ``adapter``, i32 ``[rows]``, says
     which one a row has.
@@ -37,14 +40,13 @@ class GraphWeights:
     def __init__(
         self,
         graph: Graph,
+        config: ModelConfig,
         weights: Mapping[str, Tensor],
-        family: str,
         stacks: Mapping[str, Stack],
         rows: DimLike,
-        biased: Collection[str] = (),
     ) -> None:
-        self.graph, self.weights, self.family, self.stacks = graph, weights, family, stacks
-        self.biased = biased
+        self.graph, self.config, self.weights, self.stacks = graph, config, weights, stacks
+        self.parts = {_LAYER.sub("", name) for name in weights}
         self.adapter = graph.input("adapter", [rows], "i32") if stacks else None
         self.params: dict[str, Array] = {}
         self.used: dict[str, Value] = {}
@@ -55,7 +57,7 @@ class GraphWeights:
         """A weight that the file must have."""
         found = self.weights.get(name)
         if found is None:
-            raise ModelError(f"a {self.family} needs {name}, and the file has none")
+            raise ModelError(f"a {self.config.family.name} needs {name}, and the file has none")
         return found
 
     def tensor(self, name: str, shape: tuple[int, ...]) -> Tensor:
@@ -126,8 +128,14 @@ class GraphWeights:
         return y
 
     def has_bias(self, name: str) -> bool:
-        """Whether a product, a norm or a router's scores have a bias, or must have one."""
-        return f"{name}.bias" in self.weights or name.rpartition(".")[2] in self.biased
+        """Whether a product, a norm or a router's scores have a bias."""
+        part = name.rpartition(".")[2]
+        return part in self.config.biased or (self.config.others and f"{part}.bias" in self.parts)
+
+    def has(self, part: str, said: bool | None) -> bool:
+        """Whether layers have a part, such as "attn_q_norm.weight": as is ``said``, else as any of
+        them has it, and then all must."""
+        return part in self.parts if said is None else said
 
     def _adapted(self, y: Value, x: Value, name: str, dim: int, part: range | None) -> Value:
         """A product with what each row's adapter adds. Rows are multiplied by all adapters' first

@@ -6,7 +6,7 @@ import re
 
 from rlx.llm.families import Family
 
-__all__ = ["expert_of_hf", "names_of_gguf", "names_of_hf"]
+__all__ = ["LAYER_PARTS", "expert_of_hf", "names_of_gguf", "names_of_hf"]
 
 _TOP = {
     "embed_tokens": "token_embd", "wte": "token_embd", "embed_in": "token_embd",
@@ -117,6 +117,12 @@ _STACKS = {
     },
 }
 """What has no "weight" or "bias" at its end, such as the matrices of all experts."""
+LAYER_PARTS = sorted(
+    {f"{part}.{kind}" for part in _LAYER.values() for kind in ("weight", "bias")}
+    | {f"{part}.weight" for part in ("post_attention_norm", "post_ffw_norm", "attn_gate")}
+    | {*_STACKS.values(), "exp_probs_b.bias"}
+)
+"""What layers of any family have."""
 _LAYER_NAME = re.compile(r"(?:layers|h)\.(\d+)\.(.+?)(?:\.(weight|bias))?")
 _OWN_NORM = re.compile(r"self_attn\.([qk])_layernorm\.norms\.(\d+)")
 _EXPERT_NAME = re.compile(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
@@ -30,6 +30,7 @@ __all__ = ["PLAIN", "block_of", "from_gguf", "from_hf", "model_of", "part_of", "
 
 Array = np.ndarray[Any, Any]
 Weights = dict[str, Tensor]
+_T = TypeVar("_T")
 
 PLAIN = ("f32", "f16", "bf16")
 """What weights are in that are in no blocks."""
@@ -58,7 +59,9 @@ def model_of(file: GGUF) -> tuple[ModelConfig, Weights]:
 
 def from_gguf(file: GGUF, config: ModelConfig) -> Weights:
     """The weights of a GGUF file."""
-    found = {names_of_gguf(name, config.family): file[name] for name in file}
+    found: Weights = {}
+    for name in file:
+        _put(found, names_of_gguf(name, config.family), file[name])
     for i in range(config.layers):
         for kind in ("weight", "bias"):
             first, second, other, after = (
@@ -67,10 +70,11 @@ def from_gguf(file: GGUF, config: ModelConfig) -> Weights:
             )
             # Some files call the second norm what comes after attention in other families.
             if not config.family.after and after in found:
-                found[second] = found.pop(after)
+                _put(found, second, found.pop(after))
             # Falcon's have the norm of attention under another name where there are two.
-            if other in found:
-                found[second], found[first] = found[first], found.pop(other)
+            if other in found and first in found:
+                _put(found, second, found.pop(first))
+                found[first] = found.pop(other)
     return _apart(found, config, "gguf")
 
 
@@ -78,30 +82,40 @@ def from_hf(path: str, config: ModelConfig) -> Weights:
     """The weights of a folder of safetensors files, of one or of several with an index."""
     arrays: dict[str, Array] = {}
     for file in _files(path):
-        arrays.update(SafeTensors(file))
+        for name, array in SafeTensors(file).items():
+            _put(arrays, name, array)
     family = config.family
     found: Weights = {}
-    stacks: dict[str, dict[int, Tensor]] = {}
+    stacks: dict[str, dict[str, Tensor]] = {}
     stored = joined(arrays, read_json(os.path.join(path, "config.json"), dict, {}))
     for name, array in stored.items():
         part = expert_of_hf(name)
         if part is not None:
             tensor = array if isinstance(array, Tensor) else Tensor.of(array)
-            stacks.setdefault(part[0], {})[part[1]] = tensor
+            _put(stacks.setdefault(part[0], {}), f"{part[0]}.{part[1]}", tensor)
             continue
         known = names_of_hf(name, family)
         if known is None:
             if name.endswith((".rotary_emb.inv_freq", ".masked_bias", ".attn.bias")):
                 continue
             raise ModelError(f"{path}: no tensor of a {family.name} is called {name!r}")
-        here = isinstance(array, Tensor)
-        found[known] = array if here else Tensor.of(_as_here(known, array, family))
+        here = array if isinstance(array, Tensor) else Tensor.of(_as_here(known, array, family))
+        _put(found, known, here)
     for name, stack in stacks.items():
         count = _parts_of(name, config)
-        if sorted(stack) != list(range(count)):
+        parts = [f"{name}.{i}" for i in range(count)]
+        if {*stack} != {*parts}:
             raise ModelError(f"{path}: {name} has {len(stack)} parts of {count}")
-        found[name] = _stacked([stack[i] for i in range(count)])
+        _put(found, name, _stacked([stack[part] for part in parts]))
     return _apart(found, config, "hf")
+
+
+def _put(found: dict[str, _T], name: str, value: _T) -> None:
+    """Add what has a name. ModelError if something else has it: of two names in files for one
+    weight a file may have either."""
+    if name in found:
+        raise ModelError(f"the file has {name} twice: two of its tensors are called so here")
+    found[name] = value
 
 
 def _stacked(parts: list[Tensor]) -> Tensor:
@@ -165,16 +179,13 @@ def _apart(found: Weights, config: ModelConfig, file: Literal["gguf", "hf"]) -> 
             whole = found.pop(f"blk.{i}.attn_qkv.{kind}", None)
             if whole is not None:
                 parts = _rows(whole, (queries, keys, keys))
-                found.update(
-                    (f"blk.{i}.attn_{n}.{kind}", p) for n, p in zip("qkv", parts, strict=True)
-                )
-            whole = found.get(f"blk.{i}.attn_q.{kind}") if config.family.gated else None
+                for n, p in zip("qkv", parts, strict=True):
+                    _put(found, f"blk.{i}.attn_{n}.{kind}", p)
+            name = f"blk.{i}.attn_q.{kind}"
+            whole = found.pop(name, None) if config.family.gated else None
             if whole is not None:
-                parts = _rows(whole, (queries, queries))
-                found.update(
-                    (f"blk.{i}.attn_{n}.{kind}", p)
-                    for n, p in zip(("q", "gate"), parts, strict=True)
-                )
+                found[name], gates = _rows(whole, (queries, queries))
+                _put(found, f"blk.{i}.attn_gate.{kind}", gates)
         ends = (".weight", "_shexp.weight", "_exps.weight", "_exps.bias")
         for end in () if config.family.ungated else ends:
             _part_gate(found, config, f"blk.{i}.ffn_", end)
@@ -187,14 +198,17 @@ def _part_gate(found: Weights, config: ModelConfig, name: str, end: str) -> None
     experts = end.startswith("_exps")
     whole, dim = found.pop(both, None) if experts else found.get(up), int(experts)
     size = 0 if whole is None else whole.shape[dim] // 2
-    if whole is None or gate in found or (end == ".weight" and size != config.inner):
+    apart = experts or (gate not in found and (end != ".weight" or size == config.inner))
+    if whole is None or not apart:
         return
     if experts and config.family.expert_pairs:
-        found[gate], found[up] = (_every_other(whole, n) for n in (0, 1))
+        parts = [_every_other(whole, n) for n in (0, 1)]
     else:
-        found[gate], found[up] = (
-            part_of(whole, dim, range(n * size, n * size + size)) for n in (0, 1)
-        )
+        parts = [part_of(whole, dim, range(n * size, n * size + size)) for n in (0, 1)]
+    if not experts:
+        del found[up]
+    _put(found, gate, parts[0])
+    _put(found, up, parts[1])
 
 
 def _every_other(tensor: Tensor, first: int) -> Tensor:

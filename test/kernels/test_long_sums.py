@@ -15,6 +15,7 @@ import pytest
 import rlx
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
+from rlx.ops.movement.constant import Constant
 
 Array = np.ndarray[Any, Any]
 ULPS = 128 * 2.0**-24
@@ -131,3 +132,14 @@ def test_attention_to_many_keys(rows: int, way: str) -> None:
     compiled = rlx.Session("cpu").compile(g, dispatch=way)
     (found,) = compiled.run({"q": q, "k": v, "v": v})
     assert off(found, float(v[0, 0, 0])) < ULPS
+
+
+@pytest.mark.parametrize("rows", [1, 9, 33])
+@pytest.mark.parametrize("size", [1000, 1536, 4608])
+def test_sums_of_products_are_off_by_little(rows: int, size: int) -> None:
+    """Of independent numbers, whose sum one chain rounds as often as it is long."""
+    rng = np.random.default_rng(size)
+    x, w = (rng.standard_normal(s, np.float32) for s in ((rows, size), (size, 64)))
+    found = run(x, lambda v: v @ Constant(w).out)
+    wanted = x.astype(np.float64) @ w
+    assert np.sqrt(np.square(found - wanted).mean()) < 6e-7 * wanted.std()

@@ -312,13 +312,14 @@ def large(small: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"vocab_size": 49152}
 
 
-def weights(shapes: Mapping[str, Any], scale: float = 0.25) -> dict[str, Array]:
+def weights(shapes: Mapping[str, Any], scale: float = 0.25, dtype: Any = "f4") -> dict[str, Array]:
     """The weights of a model by name, from the names: norms near 1, the rest normal numbers times
-    ``scale``."""
+    ``scale``; in an element type."""
     out: dict[str, Array] = {}
     for name, shape in shapes.items():
         x = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape, np.float32)
-        out[name] = 1 + x / 8 if name.endswith("norm.weight") else x * np.float32(scale)
+        x = 1 + x / 8 if name.endswith("norm.weight") else np.multiply(x, np.float32(scale), out=x)
+        out[name] = x.astype(dtype, copy=False)
     return out
 
 
@@ -333,11 +334,15 @@ def no_biases(config: Any) -> dict[str, Array]:
 
 
 def write_model(
-    folder: Path, whole: Mapping[str, Any], shapes: Mapping[str, Any], scale: float = 0.25
+    folder: Path,
+    whole: Mapping[str, Any],
+    shapes: Mapping[str, Any],
+    scale: float = 0.25,
+    dtype: Any = "f4",
 ) -> None:
     """A model folder with a configuration and the weights that follow from names and shapes."""
     (folder / "config.json").write_text(json.dumps(whole), encoding="utf-8")
-    write_safetensors(folder / "model.safetensors", weights(shapes, scale))
+    write_safetensors(folder / "model.safetensors", weights(shapes, scale, dtype))
 
 
 TALKER = 320

@@ -1,0 +1,177 @@
+"""Every tensor of a model file has a place in its graphs, and all that these need is there."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from rlx.errors import ModelError
+from rlx.frontends import gguf
+from rlx.frontends.gguf import Tensor
+from rlx.llm.builder import Cache, step_graphs
+from rlx.llm.config import ModelConfig
+from rlx.llm.families import family_of
+from rlx.llm.names import LAYER_PARTS
+from rlx.llm.share import Share
+from rlx.llm.weights import read_model
+from rlx.models.safetensors import write_safetensors
+from rlx.types import f32
+from support.sweeps import turn
+from support.tiny_llm import weights, write_model
+
+Array = np.ndarray[Any, Any]
+Weights = dict[str, Tensor]
+
+SHAPES: dict[str, Any] = json.loads(
+    (Path(__file__).parent / "fixtures" / "shapes.json").read_text(encoding="utf-8")
+)
+FAMILIES = {name: family_of("hf", row["config"]["model_type"]) for name, row in SHAPES.items()}
+
+
+def build(config: ModelConfig, weights: Weights) -> None:
+    cache = Cache(2, 16, f32, 1, 32)
+    step_graphs(config, weights, cache, "f32", Share.whole(config), {})
+
+
+def read(name: str, folder: Path) -> tuple[ModelConfig, Weights]:
+    write_model(folder, SHAPES[name]["config"], SHAPES[name]["shapes"])
+    return read_model(folder)
+
+
+def last_of(weights: Iterable[str]) -> dict[str, str]:
+    """The last tensor of every part, such as "attn_q.weight"."""
+    return {re.sub(r"^blk\.\d+\.", "", name): name for name in sorted(weights)}
+
+
+def others(config: ModelConfig, weights: Weights, kinds: tuple[str, ...]) -> Weights:
+    """What layers of other families have, as parts of the last layer."""
+    own = last_of(weights)
+    return {
+        f"blk.{config.layers - 1}.{part}": Tensor.of(np.zeros(2, np.float32))
+        for part in LAYER_PARTS
+        if part not in own and part.endswith(kinds)
+    }
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_no_tensor_may_be_missing(name: str, tmp_path: Path) -> None:
+    config, weights = read(name, tmp_path)
+    own = last_of(weights)
+    for part in turn([*own], [*SHAPES].index(name), 9):
+        rest = {n: t for n, t in weights.items() if n != own[part]}
+        with pytest.raises(ModelError, match=r"needs .*, and the file has none|have no place|asks"):
+            build(config, rest)
+            pytest.fail(f"{own[part]} was not missed")
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_folder_has_no_tensor_without_a_place(name: str, tmp_path: Path) -> None:
+    config, weights = read(name, tmp_path)
+    build(config, weights)
+    more = others(config, weights, (".weight", ".bias"))
+    left = re.escape(str(sorted(more)[:4]))
+    with pytest.raises(ModelError, match=rf"{len(more)} weights have no place in a .*: {left}"):
+        build(config, {**weights, **more})
+
+
+IN_GGUF = {name: family for name, family in FAMILIES.items() if family.gguf}
+"""Those whose metadata are sizes alone: others are in ``test_states.py``."""
+
+
+ELSEWHERE = ("attn_qkv.weight", "ffn_gate_up_exps.weight", "post_attention_norm.weight")
+"""What is another name for weights that are there."""
+
+
+def metadata(config: ModelConfig, arch: str) -> dict[str, Any]:
+    """What a GGUF file says of a model, as far as it decides which tensors there are."""
+    c, said = config, dict[str, Any]()
+    heads: Any = c.kv_heads
+    if c.family.recurrent and any(c.attends):
+        heads = np.array([c.kv_heads if a else 0 for a in c.attends], np.int32)
+    inner: Any = c.inner
+    if not c.family.network and any(c.attends):
+        inner = np.array([c.inner if k == "network" else 0 for k in c.kinds], np.int32)
+    said |= {
+        "embedding_length": c.hidden, "block_count": c.layers, "context_length": c.context,
+        "attention.head_count": c.heads, "attention.head_count_kv": heads,
+        "attention.key_length": c.head_dim, "feed_forward_length": inner,
+        "attention.layer_norm_rms_epsilon": 1e-5, "use_parallel_residual": c.parallel,
+        "rope.dimension_count": c.rotary.dim,
+    }  # fmt: skip
+    if c.experts:
+        said |= {
+            "expert_count": c.experts, "expert_used_count": c.experts_used,
+            "expert_feed_forward_length": c.expert_inner,
+            "expert_shared_count": int(bool(c.shared)),
+        }  # fmt: skip
+    if c.latent is not None:
+        said |= {
+            "attention.q_lora_rank": c.latent.queries, "attention.kv_lora_rank": c.latent.rank,
+            "attention.value_length": c.latent.value,
+            "expert_gating_func": 2 if c.family.router == "sigmoid" else 1,
+        }  # fmt: skip
+    if (r := c.recurrent) is not None:
+        said |= {
+            "shortconv.l_cache": r.kernel, "ssm.conv_kernel": r.kernel,
+            "ssm.inner_size": r.inner, "ssm.state_size": r.size, "ssm.group_count": r.groups,
+            "ssm.time_step_rank": r.heads if r.kind == "mamba2" else r.rank,
+            "ssm.dt_b_c_rms": bool(r.part_eps),
+        }  # fmt: skip
+    return {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in said.items()}}
+
+
+@pytest.mark.parametrize("name", IN_GGUF)
+def test_a_gguf_file_has_no_tensor_without_a_place(name: str, tmp_path: Path) -> None:
+    hf, found = read(name, tmp_path)
+    path, said = tmp_path / "model.gguf", metadata(hf, IN_GGUF[name].gguf[-1])
+    gguf.write(path, found, said)
+    config, mine = read_model(path)
+    build(config, mine)
+    optional = {
+        "attn_q_norm": config.qk_norm, "attn_k_norm": config.qk_norm, "ffn_norm": config.second,
+        "ffn_latent_down": None if config.family.narrowed else False,
+        "ffn_latent_up": None if config.family.narrowed else False,
+    }  # fmt: skip
+    more = {
+        n: t
+        for n, t in others(config, mine, (".weight",)).items()
+        if optional.get(n.split(".")[2], False) is not None and not n.endswith(ELSEWHERE)
+    }
+    gguf.write(path, {**found, **more}, said)
+    left = re.escape(str(sorted(more)[:4]))
+    with pytest.raises(ModelError, match=rf"{len(more)} weights have no place in a .*: {left}"):
+        build(*read_model(path))
+
+
+def twice(name: str, other: str) -> Callable[[dict[str, Array]], None]:
+    return lambda w: w.update({other: w[name]})
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("llama", twice("model.layers.1.mlp.gate_proj.weight", "model.layers.1.mlp.w1.weight")),
+        ("llama", twice("model.norm.weight", "norm.weight")),
+        ("phi3", twice("model.layers.0.self_attn.o_proj.weight",
+                       "model.layers.0.self_attn.q_proj.weight")),
+        ("phi3", twice("model.layers.0.mlp.down_proj.weight", "model.layers.0.mlp.w2.weight")),
+        ("mixtral", twice("model.layers.0.block_sparse_moe.experts.1.w1.weight",
+                          "model.layers.0.mlp.experts.1.w1.weight")),
+    ],
+)  # fmt: skip
+def test_no_weight_is_there_under_two_names(
+    name: str, change: Callable[[dict[str, Array]], None], tmp_path: Path
+) -> None:
+    """Of which one would be taken, and the other not be missed."""
+    made = weights(SHAPES[name]["shapes"])
+    change(made)
+    write_safetensors(tmp_path / "model.safetensors", made)
+    (tmp_path / "config.json").write_text(json.dumps(SHAPES[name]["config"]), encoding="utf-8")
+    with pytest.raises(ModelError, match="twice"):
+        read_model(tmp_path)
