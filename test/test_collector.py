@@ -31,6 +31,15 @@ def _as_before() -> Iterator[None]:
     gc.enable() if was_on else gc.disable()
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _frozen_again() -> Iterator[None]:
+    """What a session has frozen, its collections need not look at afterwards either."""
+    frozen = gc.get_freeze_count()
+    yield
+    if frozen:
+        gc.freeze()
+
+
 def _oldest(thing: Thing) -> bool:
     return any(o is thing for o in gc.get_objects(generation=2))
 

@@ -144,7 +144,7 @@ def _nested() -> Dim:
 
 
 def _wide() -> Dim:
-    many = [SymDim.symbol(f"m{i}") for i in range(8)]
+    many = [SymDim.symbol(f"m{i}") for i in range(7)]
     return minimum(*(m * 3 + o * p for m in many for o in many for p in many))
 
 

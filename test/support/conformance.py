@@ -6,9 +6,10 @@ of each.
 A device's compiler takes a tenth of a second to start and some hundredths for a kernel, so that
 many cases make one program. There are three sets of cases. The *turning* one, which every run of
 the tests takes, has on every target what needs each kernel family and each type of storage; all
-other ops come up on one of those that run here, with every sample and every kind of element type,
-and beside ops of their file with every type. The *covering* one has all the types on every target,
-and is what ``docs/gpu_support.md`` tells of; the *full* one has every sample with every type.
+other ops come up on one of those that run here, with every kind of element type, and beside ops of
+their file with every type; those that families of kernels run with every sample. The *covering* one
+has all the types on every target, and is what ``docs/gpu_support.md`` tells of; the *full* one has
+every sample with every type.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
@@ -33,6 +34,7 @@ import rlx
 from rlx.compiler.driver import compile_program
 from rlx.errors import RlxError, UnsupportedError
 from rlx.ir.interpreter import interpret
+from rlx.ir.op import Op
 from rlx.runtime import backend
 from rlx.runtime.backend import registered
 from rlx.targets import TARGETS, find_target
@@ -53,7 +55,7 @@ from support.tolerances import assert_close, tolerance_of
 __all__ = [
     "ELSEWHERE", "EXPECTED", "FAMILIES", "JUDGED", "SEEDS", "SETS", "SLOW", "STANDS", "Facts",
     "Finding", "chosen_cases", "columns", "conforms", "facts", "gpu_targets", "lacking",
-    "loses_products_with_zero", "need", "need_one_run", "runnable", "turning",
+    "loses_products_with_zero", "need", "need_one_run", "runnable", "sampled", "turning",
 ]  # fmt: skip
 
 EXPECTED, JUDGED = (
@@ -283,12 +285,27 @@ def _everywhere() -> list[Case]:
 
 
 @cache
+def _family_files() -> set[str]:
+    return {c.op.__module__ for c in cases() if c.op.name in FAMILIES}
+
+
+def sampled(op: type[Op]) -> bool:
+    """Whether the turning sets have every sample of an op: those of a file with one of
+    ``FAMILIES``, whose sizes choose the kernel. Of a pointwise op they choose none."""
+    return op.__module__ in _family_files() and not op.pointwise
+
+
+@cache
 def _shared() -> list[Case]:
-    """What the targets that run here share."""
-    return covering(
-        cases(),
-        lambda c: [(c.op, c.number), (c.op, kind_of(c)), (c.op.__module__, c.dtype)],
-    )
+    """What the targets that run here share. Other samples differ in what passes and common loops
+    make of them, and ``test_native`` has them all on this processor."""
+
+    def facts(c: Case) -> Iterator[Hashable]:
+        yield from ((c.op, kind_of(c)), (c.op.__module__, c.dtype))
+        if sampled(c.op):
+            yield c.op, c.number
+
+    return covering(cases(), facts)
 
 
 @cache
