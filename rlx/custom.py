@@ -19,7 +19,7 @@ from typing import Any, Generic, Literal, NoReturn, TypeVar, overload
 
 import numpy as np
 
-from rlx.errors import GraphError, ShapeError, UnsupportedError
+from rlx.errors import GraphError, ShapeError, UnsupportedError, a_type
 from rlx.ir.attrs import KINDS
 from rlx.ir.builders import located
 from rlx.ir.foreign_kernel import CustomKernel, PythonKernel
@@ -258,8 +258,8 @@ def custom_fn(
     def call(*args: Value) -> Any:
         for v in args:
             if not isinstance(v, Value):  # pyright: ignore[reportUnnecessaryIsInstance]
-                kind = type(v).__name__
-                raise GraphError(f"a custom function takes Values, found a {kind}", caller())
+                kind = a_type(v)
+                raise GraphError(f"a custom function takes Values, found {kind}", caller())
         singles: list[bool] = []
 
         def body(*inner: Value) -> list[Value]:

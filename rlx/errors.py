@@ -52,6 +52,7 @@ __all__ = [
     "TraceError",
     "UnknownOpError",
     "UnsupportedError",
+    "a_type",
     "among",
     "did_you_mean",
     "no_attribute",
@@ -255,6 +256,12 @@ def unknown_option(name: str, known: Collection[str]) -> GraphError:
     return GraphError(f"no option is called {name!r}{hint}; there are {', '.join(known)}")
 
 
+def a_type(value: Any) -> str:
+    """The name of the type of a value with its article: ``a list``, ``an int``."""
+    name = type(value).__name__
+    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
+
+
 def no_attribute(module: str, name: str, known: Collection[str]) -> AttributeError:
     """The error of a name that a module has not. Python itself asks for names such as __path__."""
     hint = "" if name.startswith("_") else did_you_mean(name, known)
@@ -293,4 +300,4 @@ def shown(value: Any) -> str:
     except Exception:  # whatever a __repr__ of somebody else's raises
         text = ""
     plain = text and len(text) <= 60 and "\n" not in text and " at 0x" not in text
-    return text if plain else f"a {type(value).__name__}"
+    return text if plain else a_type(value)

@@ -384,7 +384,7 @@ HEAD = "static void kernel(int64_t b, int64_t e, const float *x, const float *y,
 
 BAD_KERNELS: dict[str, tuple[Any, type[RlxError], str]] = {
     "none": (lambda n: None, GraphError, "its kernel\\(\\) gives a NoneType, expected a CKernel"),
-    "no_text": (lambda n: rlx.CKernel(7), GraphError, "a kernel's source is text, found a int"),  # type: ignore[arg-type]
+    "no_text": (lambda n: rlx.CKernel(7), GraphError, "a kernel's source is text, found an int"),  # type: ignore[arg-type]
     "no_range": (lambda n: rlx.CKernel("", range=-1), GraphError, "found -1 and 1"),
     "no_call": (lambda n: rlx.PythonKernel(3), GraphError, "is a function, found 3"),  # type: ignore[arg-type]
     "no_c": (c("static void kernel("), ToolchainError, "kernel of bad.no_c:.*error: expected"),

@@ -567,9 +567,9 @@ def test_options_that_do_not_fit() -> None:
     leaves = values(g, scene(3))
     with pytest.raises(ShapeError, match=r"background is .*expected"):
         splat.render(*leaves, camera(), background=[0.0, 1.0])
-    with pytest.raises(GraphError, match="means is a ndarray, expected a Value"):
+    with pytest.raises(GraphError, match="means is an ndarray, expected a Value"):
         splat.render(np.zeros((3, 3)), *leaves[1:], camera())  # pyright: ignore[reportArgumentType]
-    with pytest.raises(GraphError, match="camera is a ndarray, expected a splat"):
+    with pytest.raises(GraphError, match="camera is an ndarray, expected a splat"):
         splat.render(*leaves, VIEW)  # pyright: ignore[reportArgumentType]
     with pytest.raises(GraphError, match="prepare gives, found a list"):
         splat.rasterize([*leaves], 4, 4)  # pyright: ignore[reportArgumentType]

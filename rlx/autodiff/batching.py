@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rlx.base.dims import Dim, SymDim, as_dim
-from rlx.errors import GraphError, NameError, among
+from rlx.errors import GraphError, NameError, a_type, among
 from rlx.ir.builders import located
 from rlx.ir.clone import leaves_of
 from rlx.ir.graph import Graph
@@ -44,7 +44,7 @@ def vmap(
     for an op from outside that has no batching rule.
     """
     if not isinstance(graph, Graph):
-        raise GraphError(f"vmap takes a Graph, found a {type(graph).__name__}")
+        raise GraphError(f"vmap takes a Graph, found {a_type(graph)}")
     graph.nodes()  # a graph without outputs is refused
     size = as_dim(axis_size)
     places = _places(graph, in_axes)
@@ -80,8 +80,8 @@ def _places(graph: Graph, in_axes: Any) -> dict[Value, int]:
     elif isinstance(in_axes, Iterable):
         given = dict.fromkeys([in_axes] if isinstance(in_axes, str) else in_axes, 0)
     else:
-        kind = type(in_axes).__name__
-        raise GraphError(f"vmap: in_axes is a {kind}, expected names, each with its axis")
+        kind = a_type(in_axes)
+        raise GraphError(f"vmap: in_axes is {kind}, expected names, each with its axis")
     named = {str(v.name): v for v in (*graph.inputs, *graph.params)}
     found: dict[Value, int] = {}
     for name, axis in given.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, GraphError, UnsupportedError
+from rlx.errors import DTypeError, GraphError, UnsupportedError, a_type
 from rlx.ir.clone import leaves_of
 from rlx.ir.graph import Graph, names_of_outputs, topological
 from rlx.ir.replay import cloned, replay
@@ -29,8 +29,8 @@ class Derived:
 
     def __init__(self, source: Graph, what: str) -> None:
         if not isinstance(source, Graph):
-            kind = type(source).__name__
-            raise GraphError(f"{what} takes a Graph, found a {kind}")
+            kind = a_type(source)
+            raise GraphError(f"{what} takes a Graph, found {kind}")
         nodes = source.nodes()
         self.source = source
         self.graph, self.env = leaves_of(source, lambda v: v.type)
@@ -87,8 +87,8 @@ def chosen(source: Graph, wrt: Any, what: str, leaves: bool = False) -> list[Val
         if isinstance(given, str):
             source.leaf_location(given)
         elif not isinstance(given, Value):
-            kind = type(given).__name__
-            raise GraphError(f"{what}: wrt holds a {kind}, expected names or Values")
+            kind = a_type(given)
+            raise GraphError(f"{what}: wrt holds {kind}, expected names or Values")
         elif given not in known:
             raise GraphError(
                 f"{what}: {given!r} of wrt is no value of the graph {source.name!r}; a transform"
@@ -117,8 +117,8 @@ def _listed(wrt: Any, what: str) -> list[Any]:
     if isinstance(wrt, str | Value):
         return [wrt]
     if not isinstance(wrt, Iterable) or isinstance(wrt, np.ndarray):
-        kind = type(wrt).__name__
-        raise GraphError(f"{what}: wrt is a {kind}, expected a name or a Value, or a list of them")
+        kind = a_type(wrt)
+        raise GraphError(f"{what}: wrt is {kind}, expected a name or a Value, or a list of them")
     return list(wrt)
 
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from rlx.base.device_names import label
 from rlx.compiler.graph_module import GraphModule, GraphStage
-from rlx.errors import GraphError, UnsupportedError
+from rlx.errors import GraphError, UnsupportedError, a_type
 from rlx.ir.builders import located
 from rlx.ir.clone import leaves_of
 from rlx.ir.graph import Graph, topological
@@ -81,7 +81,7 @@ def target_for(backend: str) -> str:
 def refused(graph: Graph, backend: Backend) -> list[Refused]:
     """All nodes of a graph that a backend does not run as they are."""
     if not isinstance(graph, Graph):
-        raise GraphError(f"a Graph is expected, found a {type(graph).__name__}", caller())
+        raise GraphError(f"a Graph is expected, found {a_type(graph)}", caller())
     _, claim = claim_for(backend)
     if claim is not None:
         return [

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from rlx.base.frozen import frozen
 from rlx.base.printed import Printed
 from rlx.compiler.graph_module import GraphModule
-from rlx.errors import GraphError
+from rlx.errors import GraphError, a_type
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
 from rlx.ir.location import caller
@@ -88,9 +88,7 @@ def inspect_pipeline(
     if isinstance(graph, GraphModule):
         graph = graph.graph()
     if not isinstance(graph, Graph):
-        raise GraphError(
-            f"inspect_pipeline takes a Graph, found a {type(graph).__name__}", caller()
-        )
+        raise GraphError(f"inspect_pipeline takes a Graph, found {a_type(graph)}", caller())
     if compilation is None:
         named: Any = target
         compilation = Compilation(find_target(named), Options.of(options))

@@ -10,7 +10,7 @@ from rlx.distributed.connections import current_rank
 from rlx.distributed.partition.whole import partitioned
 from rlx.distributed.report import ShardingReport
 from rlx.distributed.spec import Array, P, checked
-from rlx.errors import GraphError, shown
+from rlx.errors import GraphError, a_type, shown
 from rlx.ir.builders import located, public
 from rlx.ir.graph import Graph
 from rlx.runtime.session import CompiledGraph, Session
@@ -47,7 +47,7 @@ def shard(
     UnsupportedError for a graph that has collectives already.
     """
     if not isinstance(graph, Graph):
-        raise GraphError(f"shard takes a Graph, found a {type(graph).__name__}")
+        raise GraphError(f"shard takes a Graph, found {a_type(graph)}")
     if not isinstance(mesh, Mesh):
         raise GraphError(f"shard: mesh is {shown(mesh)}, expected a Mesh")
     outs = [out] if isinstance(out, P) else list(out)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from rlx.errors import GraphError, NameError, UnsupportedError, did_you_mean, shown
+from rlx.errors import GraphError, NameError, UnsupportedError, a_type, did_you_mean, shown
 from rlx.ir.graph import Graph, with_bodies
 from rlx.ir.op import Op
 from rlx.ir.replay import cloned, replay
@@ -96,7 +96,7 @@ def cut(graph: Graph, at: Sequence[str]) -> list[Stage]:
 def check(graph: Graph, at: Sequence[str]) -> None:
     """GraphError and its kin for what is not cut."""
     if not isinstance(graph, Graph):
-        raise GraphError(f"pipeline takes a Graph, found a {type(graph).__name__}")
+        raise GraphError(f"pipeline takes a Graph, found {a_type(graph)}")
     if isinstance(at, str) or not at or not all(isinstance(n, str) for n in at):
         raise GraphError(f"pipeline: at is {shown(at)}, expected names of layers")
     if graph.symbols:

@@ -7,7 +7,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from rlx.errors import DTypeError, GraphError, ShapeError, did_you_mean
+from rlx.errors import DTypeError, GraphError, ShapeError, a_type, did_you_mean
 from rlx.functions.trees import ARRAY, Branch, Static, Tree, flatten
 from rlx.types import DType, TensorType
 from rlx.types import dtype as as_dtype
@@ -102,9 +102,9 @@ def _hashed(value: Any, name: str) -> Any:
     try:
         hash(value)
     except TypeError:
-        kind = type(value).__name__
+        kind = a_type(value)
         raise GraphError(
-            f"the static argument {name!r} is a {kind}, which has no hash; give a tuple, or another"
+            f"the static argument {name!r} is {kind}, which has no hash; give a tuple, or another"
             " value by which it can be known again"
         ) from None
     return value

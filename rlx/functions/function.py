@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-from rlx.errors import GraphError, shown
+from rlx.errors import GraphError, a_type, shown
 from rlx.functions.arguments import Signature
 from rlx.functions.trees import Branch, Leaf, Tree, flatten, rebuild, taker
 from rlx.ir.arrays import array_of
@@ -298,5 +298,5 @@ def _distinct(names: Iterable[str]) -> Iterable[str]:
 
 def _constant(graph: Graph, a: Any, name: str) -> Value:
     if not isinstance(a, np.ndarray | np.generic):
-        raise GraphError(f"{name} gives a {type(a).__name__}, expected Values and NumPy arrays")
+        raise GraphError(f"{name} gives {a_type(a)}, expected Values and NumPy arrays")
     return graph.constant(np.asarray(a))

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, overload
 from rlx import autodiff
 from rlx.autodiff.reverse import value_and_gradients
 from rlx.base.dims import Dim
-from rlx.errors import DTypeError, GraphError, ShapeError, shown
+from rlx.errors import DTypeError, GraphError, ShapeError, a_type, shown
 from rlx.functions.arguments import Signature
 from rlx.functions.function import Function
 from rlx.functions.trees import Branch, Tree, flatten, rebuild
@@ -84,8 +84,8 @@ class _Traced:
 
     def __init__(self, function: Any, what: str) -> None:
         if not callable(function):
-            kind = type(function).__name__
-            raise GraphError(f"{what} takes a Graph or a function, found a {kind}")
+            kind = a_type(function)
+            raise GraphError(f"{what} takes a Graph or a function, found {kind}")
         self.jitted = function if isinstance(function, Function) else None
         self.function = function if self.jitted is None else self.jitted.function
         static = () if self.jitted is None else self.jitted.signature.static

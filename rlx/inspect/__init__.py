@@ -12,7 +12,7 @@ from typing import Any
 
 from rlx.compiler.graph_module import GraphModule, GraphStage
 from rlx.compiler.observe import PipelineInspect, inspect_pipeline
-from rlx.errors import GraphError
+from rlx.errors import GraphError, a_type
 from rlx.inspect.listing import Listing, NodeOrigin, Stats, list_graph, node_label
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
@@ -137,7 +137,7 @@ def _at(source: Source, stage: str, how: Mapping[str, Any]) -> GraphModule:
     if isinstance(source, Graph):
         return GraphModule.of(source, dims).to(stage, **given)
     if not isinstance(source, GraphModule):
-        raise GraphError(f"expected a Graph or a GraphModule, found a {type(source).__name__}")
+        raise GraphError(f"expected a Graph or a GraphModule, found {a_type(source)}")
     if dims:
         raise GraphError("a module has its dims already; bind them in GraphModule.of")
     return source.to(stage, **given)

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from rlx.base.dims import SymDim
-from rlx.errors import shown
+from rlx.errors import a_type, shown
 from rlx.ir.spellings import argument_hint
 
 __all__ = ["wrong_argument"]
@@ -75,7 +75,7 @@ def _beyond(method: str, given: list[tuple[str, Any]], error: Exception | None) 
     if isinstance(error, RecursionError | ValueError):
         for name, value in given:
             if _depth(value) > 64:
-                return f"{method}: {name!r} is a {type(value).__name__} nested too deep"
+                return f"{method}: {name!r} is {a_type(value)} nested too deep"
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, OutOfMemoryError, RlxError, ShapeError
+from rlx.errors import DTypeError, OutOfMemoryError, RlxError, ShapeError, a_type
 from rlx.ir.attrs import carried_out, check_unmasked, from_numbers, unread
 from rlx.ir.builders import located
 from rlx.ir.location import caller
@@ -75,8 +75,8 @@ def array_of(value: Any, name: str) -> Array:
     if not isinstance(value, np.ndarray):
         value = _read(value, name, "an array", "argument")
     if not isinstance(value, np.ndarray | np.generic):
-        kind = type(value).__name__
-        raise DTypeError(f"argument {name!r} is a {kind}, which holds no elements; give an array")
+        kind = a_type(value)
+        raise DTypeError(f"argument {name!r} is {kind}, which holds no elements; give an array")
     check_unmasked(value, f"argument {name!r}")
     return np.asarray(value)
 
@@ -90,8 +90,8 @@ def _read(value: Any, name: str, dt: str, what: str) -> Any:
     except RlxError:
         raise
     except Exception as e:  # the library's own
-        kind = type(value).__name__
-        reason = f"is {dt}, found a {kind} that NumPy cannot read; give a NumPy array"
+        kind = a_type(value)
+        reason = f"is {dt}, found {kind} that NumPy cannot read; give a NumPy array"
         raise unread(e, f"{what} {name!r}", reason, caller()) from None
 
 

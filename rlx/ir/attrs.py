@@ -17,6 +17,7 @@ from rlx.errors import (
     OutOfMemoryError,
     RlxError,
     ShapeError,
+    a_type,
     shown,
 )
 from rlx.types import DType, c64, complex_of, dtype, f32
@@ -170,7 +171,7 @@ def from_numbers(value: Any, dt: DType, what: str) -> np.ndarray[Any, Any]:
     except MemoryError as e:
         raise unread(e, what, "") from None
     except Exception as e:
-        reason = f"found a {type(value).__name__} that is no such array: {e}"
+        reason = f"found {a_type(value)} that is no such array: {e}"
     raise DTypeError(f"{what} is {dt}, {reason}; convert it to a NumPy array first")
 
 

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from typing import Any
 
 from rlx.base.frozen import frozen
-from rlx.errors import GraphError, shown
+from rlx.errors import GraphError, a_type, shown
 
 __all__ = ["CKernel", "CustomKernel", "MlirKernel", "PythonKernel"]
 
@@ -38,8 +38,8 @@ class _Compiled:
 
     def __post_init__(self) -> None:
         if not isinstance(self.source, str):
-            kind = type(self.source).__name__
-            raise GraphError(f"a kernel's source is text, found a {kind}")
+            kind = a_type(self.source)
+            raise GraphError(f"a kernel's source is text, found {kind}")
         if self.range < 0 or self.grain < 1:
             raise GraphError(
                 f"a kernel has a range of 0 or more and a grain of 1 or more, found {self.range}"

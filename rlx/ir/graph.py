@@ -14,7 +14,7 @@ import numpy as np
 from rlx.base.dim_atoms import Symbol
 from rlx.base.dims import Dim, SymDim, as_size
 from rlx.base.units import counted
-from rlx.errors import DTypeError, GraphError, NameError, ShapeError, among, did_you_mean
+from rlx.errors import DTypeError, GraphError, NameError, ShapeError, a_type, among, did_you_mean
 from rlx.ir.arrays import fixed
 from rlx.ir.attrs import literal
 from rlx.ir.builders import GraphOps, located, public
@@ -181,7 +181,7 @@ class Graph(GraphOps, Walking):
             raise GraphError("a graph needs at least one output", caller())
         for i, v in enumerate(outs):
             if not isinstance(v, Value):
-                raise GraphError(f"output {i} is a {type(v).__name__}, expected a Value", caller())
+                raise GraphError(f"output {i} is {a_type(v)}, expected a Value", caller())
         for name in names:
             _check_name(name)
         self._check_leaves(outs)

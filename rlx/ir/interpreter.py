@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import GraphError, NameError, OutOfMemoryError, RlxError, ShapeError
+from rlx.errors import GraphError, NameError, OutOfMemoryError, RlxError, ShapeError, a_type
 from rlx.ir.attrs import carried_out, check_unmasked, unread
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph, sizes_of
@@ -37,7 +37,7 @@ def interpret(
     DTypeError for one that does not fit.
     """
     if not isinstance(graph, Graph):
-        raise GraphError(f"interpret takes a Graph, found a {type(graph).__name__}", caller())
+        raise GraphError(f"interpret takes a Graph, found {a_type(graph)}", caller())
     given = {**graph.param_values, **(params or {}), **feeds}
     for name in given:
         graph.leaf_location(name)

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, GraphError
+from rlx.errors import DTypeError, GraphError, a_type
 from rlx.ir.attrs import from_numbers, to_array
 from rlx.ir.value import Value
 from rlx.types import DType, complex_of, f32, f64, promote
@@ -35,7 +35,7 @@ def lift(x: Any, like: Value) -> Value:
         return Constant(_fit(x, dt)).out
     if isinstance(x, np.ndarray | np.generic | list | tuple):
         return Constant(to_array(x, "the operand")).out
-    raise GraphError(f"expected a Value, a number or an array, found a {type(x).__name__}")
+    raise GraphError(f"expected a Value, a number or an array, found {a_type(x)}")
 
 
 def operand(x: Any, like: Value) -> Value:

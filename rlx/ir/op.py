@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
 import numpy as np
 
 from rlx.base.dims import is_known
-from rlx.errors import DTypeError, GraphError, RlxError
+from rlx.errors import DTypeError, GraphError, RlxError, a_type
 from rlx.ir.attrs import DIMS, OFFSETS, normalise, with_ranges
 from rlx.ir.declared import check_name, enter
 from rlx.ir.location import Location, caller, located
@@ -330,9 +330,9 @@ class Op(Fixed):
                 if v is None and not f.optional:
                     raise GraphError(f"{self.short} needs its operand {f.name!r}")
                 if v is not None and not isinstance(v, Value):
-                    kind = type(v).__name__
+                    kind = a_type(v)
                     raise GraphError(
-                        f"{self.short}: operand {f.name!r} is a {kind}, expected a Value"
+                        f"{self.short}: operand {f.name!r} is {kind}, expected a Value"
                     )
                 operands.append(v)
         attrs: dict[str, Any] = {}

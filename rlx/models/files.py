@@ -7,7 +7,7 @@ import math
 import os
 from typing import Any, TypeVar
 
-from rlx.errors import ModelError
+from rlx.errors import ModelError, a_type
 
 __all__ = ["check_there", "expect", "read_json"]
 
@@ -41,7 +41,7 @@ def read_json(path: str, kind: type[J], default: J | None = None) -> J:
         raise ModelError(f"cannot read {path}: {e}") from None
     if not isinstance(found, kind):
         name = {dict: "object", list: "array"}[kind]
-        raise ModelError(f"{path} holds a {type(found).__name__}, expected a JSON {name}")
+        raise ModelError(f"{path} holds {a_type(found)}, expected a JSON {name}")
     return found
 
 

@@ -18,7 +18,7 @@ import numpy as np
 from rlx import knobs
 from rlx.base.gc_pause import importing, paused
 from rlx.base.process import is_main_interpreter
-from rlx.errors import DeviceError, GraphError, UnsupportedError, did_you_mean
+from rlx.errors import DeviceError, GraphError, UnsupportedError, a_type, did_you_mean
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph
 from rlx.ir.location import caller
@@ -382,7 +382,7 @@ def backend_for(device: str) -> Backend:
     made: Any = _registry[name].factory()
     if not isinstance(made, Backend):
         raise DeviceError(
-            f"device {name!r}: what was registered for it makes a {type(made).__name__}, expected"
+            f"device {name!r}: what was registered for it makes {a_type(made)}, expected"
             " an rlx.Backend; make that the base class, which has defaults for all methods but load"
         )
     return made

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.errors import GraphError, NameError, ShapeError, UnsupportedError
+from rlx.errors import GraphError, NameError, ShapeError, UnsupportedError, a_type
 from rlx.ir.arrays import as_array, typed_array
 from rlx.ir.attrs import flagged
 from rlx.ir.given import unknown
@@ -164,8 +164,8 @@ def check_outputs(
     taken = [(f"input {v.name!r}", a) for v, a in zip(graph.inputs, inputs, strict=True)]
     for i, (out, (_, dt, shape)) in enumerate(zip(outputs, expected, strict=True)):
         if not isinstance(out, np.ndarray):
-            found = type(out).__name__
-            raise GraphError(f"output {i} is a {found}, expected a NumPy array", caller())
+            found = a_type(out)
+            raise GraphError(f"output {i} is {found}, expected a NumPy array", caller())
         as_array(out, (str(i), dt, shape), "output")
         if not out.flags.c_contiguous or not out.flags.writeable:
             raise ShapeError(f"output {i} must be contiguous and writable", caller())
@@ -181,7 +181,7 @@ def checked_feeds(names: Sequence[str], held: Mapping[str, Any], given: Any) -> 
     """What was ``given`` by name, with what is ``held`` for the rest. GraphError for what is no
     mapping, NameError for an input that is unknown or missing."""
     if not isinstance(given, Mapping):
-        raise GraphError(f"inputs are given by name, found a {type(given).__name__};"
+        raise GraphError(f"inputs are given by name, found {a_type(given)};"
                          " write {'x': array}", caller())  # fmt: skip
     taken: Mapping[str, Any] = given
     for name in taken:
@@ -222,7 +222,7 @@ def written_to(name: str, value: Any) -> Any:
             return value  # as an input it is refused with the reason
     if not isinstance(a, np.ndarray):
         raise GraphError(
-            f"state {name!r} is a {type(value).__name__}, expected an array, which the run writes",
+            f"state {name!r} is {a_type(value)}, expected an array, which the run writes",
             caller(),
         )
     if not (a.flags.c_contiguous and a.flags.writeable):
@@ -291,7 +291,7 @@ def check_module(module: Any) -> None:
     """GraphError for what is no GraphModule: a graph, say."""
     if isinstance(module, Graph) or not hasattr(module, "stage"):
         raise GraphError(
-            f"expected a GraphModule, found a {type(module).__name__}; compile takes a graph, and"
+            f"expected a GraphModule, found {a_type(module)}; compile takes a graph, and"
             " GraphModule.of(graph) makes a module of one",
             caller(),
         )

@@ -8,7 +8,7 @@ from dataclasses import field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 from rlx.base.frozen import frozen
-from rlx.errors import GraphError, unknown_option
+from rlx.errors import GraphError, a_type, unknown_option
 from rlx.ir.builders import public
 from rlx.ir.graph import Graph
 from rlx.lowering.compilation import Options
@@ -62,8 +62,8 @@ def compile_with(
 ) -> CompiledGraph:
     """A graph or a module compiled by options in one object."""
     if not isinstance(options, Options):
-        kind = type(options).__name__
-        raise GraphError(f"compile_with takes rlx.CompileOptions, found a {kind}; write"
+        kind = a_type(options)
+        raise GraphError(f"compile_with takes rlx.CompileOptions, found {kind}; write"
                          " compile(graph, fuse=False) for options by name")  # fmt: skip
     plain = {f.name: getattr(options, f.name) for f in fields(Options)}
     if isinstance(options, CompileOptions):

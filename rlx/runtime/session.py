@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Never
 import numpy as np
 
 from rlx import knobs
-from rlx.errors import ArtifactError, FaultError, GraphError, UnsupportedError
+from rlx.errors import ArtifactError, FaultError, GraphError, UnsupportedError, a_type
 from rlx.ir.arrays import as_array, fixed, typed_array
 from rlx.ir.builders import located, public
 from rlx.ir.given import unknown
@@ -98,7 +98,7 @@ class Session(Hinted):
         from rlx.lowering.compilation import Options
 
         if not isinstance(graph, Graph):
-            raise GraphError(f"compile takes a Graph, found a {type(graph).__name__}", caller())
+            raise GraphError(f"compile takes a Graph, found {a_type(graph)}", caller())
         # What is wrong is refused at the user's line, and not at the first call of some shape.
         graph.nodes()
         Options.of(options)

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from rlx.errors import DTypeError, ShapeError
+from rlx.errors import DTypeError, ShapeError, a_type
 from rlx.ir.attrs import to_array
 from rlx.ir.builders import located, public
 from rlx.ir.op import Array
@@ -39,7 +39,7 @@ class SparseTensor:
 
     def __init__(self, csr: CSR) -> None:
         if not isinstance(csr, CSR):  # pyright: ignore[reportUnnecessaryIsInstance]
-            raise DTypeError(f"SparseTensor takes a sparse.CSR, found a {type(csr).__name__}")
+            raise DTypeError(f"SparseTensor takes a sparse.CSR, found {a_type(csr)}")
         self.csr = csr
 
     @classmethod

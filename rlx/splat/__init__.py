@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from rlx.errors import GraphError, ShapeError
+from rlx.errors import GraphError, ShapeError, a_type
 from rlx.ir.builders import located
 from rlx.ir.lift import lift
 from rlx.ir.value import Value
@@ -103,7 +103,7 @@ def rasterize(
     """
     if not isinstance(projected, Projected):
         raise GraphError(
-            f"splat.rasterize takes what splat.prepare gives, found a {type(projected).__name__}"
+            f"splat.rasterize takes what splat.prepare gives, found {a_type(projected)}"
         )
     depths, radii = projected.depths, projected.radii
     if depths.rank != 1 or depths.shape != radii.shape:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.errors import DTypeError, GraphError, ShapeError, a_type
 from rlx.ir.value import Value
 from rlx.ops.splat.gaussians import LEAST_ALPHA
 from rlx.ops.sugar import concat
@@ -56,9 +56,7 @@ def project(
     """
     _check(means, log_scales, rotations, opacity_logits, colors)
     if not isinstance(camera, Camera):
-        raise GraphError(
-            f"splat.prepare: camera is a {type(camera).__name__}, expected a splat.Camera"
-        )
+        raise GraphError(f"splat.prepare: camera is {a_type(camera)}, expected a splat.Camera")
     if near <= 0 or blur < 0:
         raise GraphError(
             f"splat.prepare takes a positive near and a blur of 0 or more, found {near} and {blur}"
@@ -105,7 +103,7 @@ def _check(means: Value, scales: Value, rotations: Value, logits: Value, colors:
     for name, v in given.items():
         if not isinstance(v, Value):
             raise GraphError(
-                f"splat.prepare: {name} is a {type(v).__name__}, expected a Value: an input or a"
+                f"splat.prepare: {name} is {a_type(v)}, expected a Value: an input or a"
                 " param of a graph"
             )
     if means.dtype not in (f32, f64):

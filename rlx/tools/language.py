@@ -140,6 +140,9 @@ def show(llm: LLM, prompt: Prompt, options: dict[str, Any]) -> str:
     except KeyboardInterrupt:
         pieces.close()  # pyright: ignore[reportAttributeAccessIssue]
     print(flush=True)
+    if not answer.ids:
+        print("stopped before the first token", file=sys.stderr)
+        return ""
     reading, drawing = first.seconds_since(start), Tick.now().seconds_since(first)
     print(_took(answer, reading, len(answer.ids) - known, drawing), file=sys.stderr)
     return answer.text or ""

@@ -20,6 +20,7 @@ from rlx.errors import (
     NonFiniteError,
     OutOfMemoryError,
     RlxError,
+    a_type,
 )
 from rlx.ir.builders import located, public
 from rlx.ir.given import param_arrays, unknown
@@ -142,7 +143,7 @@ def compile_training(
 
 def _check_arguments(graph: Any, optimizer: Any, accumulate: Any) -> None:
     if not isinstance(graph, Graph):
-        raise GraphError(f"compile_training takes a Graph, found a {type(graph).__name__}")
+        raise GraphError(f"compile_training takes a Graph, found {a_type(graph)}")
     if not isinstance(optimizer, Optimizer):
         raise GraphError(f"an optimiser of rlx.optim is expected, found {optimizer!r}")
     if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
@@ -366,7 +367,7 @@ class TrainStep(Uncopied):
         if not isinstance(batch, Mapping):
             listed = ", ".join(f"{n!r}: array" for n in self._inputs)
             raise GraphError(
-                f"a batch is arrays by the names of inputs, found a {type(batch).__name__}; write"
+                f"a batch is arrays by the names of inputs, found {a_type(batch)}; write"
                 f" {{{listed}}}",
                 caller(),
             )

@@ -157,9 +157,9 @@ def test_integers_go_through() -> None:
 
 
 REFUSED: list[tuple[Callable[[rlx.Value], Any], str]] = [
-    (lambda x: rlx.checkpoint(lambda v: v)(3), "checkpoint: args holds a int"),  # type: ignore
+    (lambda x: rlx.checkpoint(lambda v: v)(3), "checkpoint: args holds an int"),  # type: ignore
     (rlx.checkpoint(lambda v: ()), "the function gives no values"),
-    (rlx.checkpoint(lambda v: 3), "what the function gives is a int"),
+    (rlx.checkpoint(lambda v: 3), "what the function gives is an int"),
     (lambda x: make(Barrier, []), "it has no operands"),
     (lambda x: make(Checkpoint, [x, x], body=Graph()), "its region takes"),
 ]

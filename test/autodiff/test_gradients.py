@@ -242,8 +242,8 @@ REFUSED: list[tuple[Any, type[RlxError], str]] = [
     (lambda: rlx.vjp(two(), "y"), NameError, "no input or param is called 'y'"),
     (lambda: rlx.vjp(two(), []), GraphError, "wrt is empty"),
     (lambda: rlx.vjp(two(), ["x", "x"]), GraphError, "'x' stands in wrt twice"),
-    (lambda: rlx.vjp(two(), 3), GraphError, "wrt is a int"),
-    (lambda: rlx.vjp(two(), [3]), GraphError, "wrt holds a int"),
+    (lambda: rlx.vjp(two(), 3), GraphError, "wrt is an int"),
+    (lambda: rlx.vjp(two(), [3]), GraphError, "wrt holds an int"),
     (lambda: rlx.vjp(two(), two().inputs), GraphError, "give the name"),
     (lambda: rlx.vjp("two", "x"), GraphError, "takes a Graph, found a str"),  # type: ignore
     (lambda: rlx.vjp(rlx.Graph(), "x"), GraphError, "has no outputs"),

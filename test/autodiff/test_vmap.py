@@ -177,7 +177,7 @@ REFUSED: list[tuple[Any, type[RlxError], str]] = [
     (lambda: rlx.vmap(pair(), {"x": 3}, 2), ShapeError, "in_axes of 'x': axis 3"),
     (lambda: rlx.vmap(pair(), {"x": "a"}, 2), GraphError, "an axis is an int"),  # type: ignore
     (lambda: rlx.vmap(pair(), {}, 2), GraphError, "names nothing that differs"),
-    (lambda: rlx.vmap(pair(), 0, 2), GraphError, "in_axes is a int"),  # type: ignore
+    (lambda: rlx.vmap(pair(), 0, 2), GraphError, "in_axes is an int"),  # type: ignore
     (lambda: rlx.vmap("g", "x", 2), GraphError, "a Graph or a function, found a str"),  # type: ignore
     (lambda: rlx.vmap(pair(), "x", 2, [0]), GraphError, "1 axes for 2 outputs"),
     (lambda: rlx.vmap(pair(), "x", 2, 2), ShapeError, "out_axes of output 1: axis 2"),
@@ -189,7 +189,7 @@ REFUSED: list[tuple[Any, type[RlxError], str]] = [
     (lambda: rlx.jacrev(several(), several().outputs[0]), GraphError, "give the name"),
     (lambda: rlx.jacfwd(g := several(), g.outputs[0]), GraphError, "is computed"),
     (lambda: rlx.hessian(g := several(), g.outputs[0]), GraphError, "is computed"),
-    (lambda: rlx.hessian(several(), 1), GraphError, "wrt is a int"),
+    (lambda: rlx.hessian(several(), 1), GraphError, "wrt is an int"),
     (lambda: rlx.jacfwd(valued(), "i"), NameError, "no input or param"),
 ]
 

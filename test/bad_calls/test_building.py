@@ -120,7 +120,7 @@ LEAVES = [
     ),
     Bad(
         DTypeError,
-        "the constant is u8, found a int .*300 out of bounds",
+        "the constant is u8, found an int .*300 out of bounds",
         lambda g, x: g.constant(300, "u8"),
     ),
     Bad(
@@ -157,10 +157,10 @@ LEAVES = [
 
 OUTPUTS = [
     Bad(GraphError, "at least one output", lambda g, x: g.set_outputs([])),
-    Bad(GraphError, "output 0 is a int, expected a Value", lambda g, x: g.set_outputs([3])),
+    Bad(GraphError, "output 0 is an int, expected a Value", lambda g, x: g.set_outputs([3])),
     Bad(
         GraphError,
-        "output 1 is a ndarray, expected a Value",
+        "output 1 is an ndarray, expected a Value",
         lambda g, x: g.set_outputs([x, np.ones(2)]),
     ),
     Bad(DTypeError, "operand is a masked array", lambda g, x: x + np.ma.masked_array([1.0])),
@@ -216,7 +216,7 @@ VALUES = [
         lambda g, x: x == None,  # noqa: E711
     ),
     Bad(GraphError, "!= compares element by element, and 'a' has none", lambda g, x: x != "a"),
-    Bad(GraphError, "number or an array, found a object", lambda g, x: x == object()),
+    Bad(GraphError, "number or an array, found an object", lambda g, x: x == object()),
     Bad(GraphError, r"write \(x == item\).any\(\)", lambda g, x: 3 in x),
     Bad(GraphError, "a Value never changes", lambda g, x: x.__delitem__(0)),
     Bad(GraphError, r"no elements to format by '\.2f'", lambda g, x: f"{x:.2f}"),
@@ -253,7 +253,7 @@ VALUES = [
     ),
     Bad(
         GraphError,
-        "expected a Value, a number or an array, found a object",
+        "expected a Value, a number or an array, found an object",
         lambda g, x: object() / x,
     ),
     Bad(GraphError, "expected a Value, a number or an array, found a dict", lambda g, x: x @ {}),

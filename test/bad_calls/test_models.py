@@ -179,7 +179,7 @@ DIRECTORIES: list[tuple[str, Callable[[Path], Any]]] = [
     ("max_seq_length is 'long'", write("sentence_bert_config.json", '{"max_seq_length": "long"}')),
     ("max_seq_length is -4", write("sentence_bert_config.json", '{"max_seq_length": -4}')),
     ("modules.json", write("modules.json", "{")),
-    ("modules.json holds a int, expected a JSON array", write("modules.json", "3")),
+    ("modules.json holds an int, expected a JSON array", write("modules.json", "3")),
     ("modules.json lists 3, expected objects", write("modules.json", "[3]")),
     ("1_Pooling", write("modules.json", '[{"type": "x.Pooling", "path": "1_Pooling"}]')),
     ("modules.json", write("modules.json", '[{"type": 3}]')),

@@ -67,7 +67,7 @@ SPELLINGS = [
     Bad(GraphError, "rlx.training.Batches", lambda x: rlx.fit(step(), {"x": X}, epochs=1)),
     Bad(GraphError, "a batch is arrays by the names", lambda x: rlx.fit(step(), [(X, X)], epochs=1)),
     Bad(GraphError, "a batch is arrays by the names", lambda x: step()(X)),
-    Bad(GraphError, "expected a GraphModule, found a int", lambda x: rlx.Session().compile_hir(42)),
+    Bad(GraphError, "expected a GraphModule, found an int", lambda x: rlx.Session().compile_hir(42)),
     Bad(
         GraphError,
         "expected a GraphModule, found a Graph; compile",

@@ -99,7 +99,7 @@ def attribute(kind: int, **fields: Any) -> Callable[[ModelProto], Any]:
 
 
 FILES = [
-    Refused(ModelError, "takes a path, bytes or an onnx.ModelProto, found a int", lambda: rlx.from_onnx(3)),
+    Refused(ModelError, "takes a path, bytes or an onnx.ModelProto, found an int", lambda: rlx.from_onnx(3)),
     Refused(ModelError, "cannot read no/such.onnx: No such file", lambda: rlx.from_onnx("no/such.onnx")),
     Refused(ModelError, "cannot read", lambda: rlx.from_onnx("a\0b")),
     Refused(ModelError, "its 3 bytes are not such a protocol buffer", lambda: rlx.from_onnx(b"\xff\xff\xff")),

@@ -232,7 +232,7 @@ SESSIONS = [
         lambda: rlx.inspect_pipeline(graph(), fuze=1),
     ),
     Bad(ShapeError, "symbolic dim batch.*bind it|batch", lambda: rlx.inspect_pipeline(symbolic())),
-    Bad(GraphError, "takes a Graph, found a int", lambda: rlx.inspect_pipeline(3)),
+    Bad(GraphError, "takes a Graph, found an int", lambda: rlx.inspect_pipeline(3)),
     Bad(NameError, "nothing was given for 'x'", lambda: rlx.interpret(graph(), {"w": W})),
     Bad(NameError, "nothing was given for 'w'", lambda: rlx.interpret(graph(), {"x": X})),
     Bad(
@@ -337,7 +337,7 @@ RUNS = [
     ),
     Bad(NameError, "no input is called 0", lambda f: f.run({0: X})),
     Bad(GraphError, "inputs .* by name.*found a list", lambda f: f.run([X])),
-    Bad(GraphError, "inputs .* by name.*found a ndarray", lambda f: f.run(X)),
+    Bad(GraphError, "inputs .* by name.*found an ndarray", lambda f: f.run(X)),
     Bad(GraphError, "inputs .* by name.*found a str", lambda f: f.run("x")),
     Bad(ShapeError, r"'x' has shape \[1, 4\], found \[4\]", lambda f: f.run({"x": X[0]})),
     Bad(

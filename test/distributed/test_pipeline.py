@@ -119,7 +119,7 @@ def collective() -> rlx.Graph:
 
 MESH = rlx.Mesh(stage=2)
 BAD: dict[str, tuple[dict[str, Any], type[RlxError], str]] = {
-    "graph": ({"graph": 1}, GraphError, "pipeline takes a Graph, found a int"),
+    "graph": ({"graph": 1}, GraphError, "pipeline takes a Graph, found an int"),
     "mesh": ({"mesh": 2}, GraphError, "pipeline: mesh is 2, expected a Mesh"),
     "none": ({"microbatches": 0}, GraphError, "microbatches is 0, expected 1 or more"),
     "names": ({"at": "layers.1"}, GraphError, "expected names of layers"),

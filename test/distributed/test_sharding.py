@@ -191,7 +191,7 @@ REFUSED: dict[str, tuple[Callable[[], object], str]] = {
         r"dim 0 of 'x' is 2\*n; only a number or a name is cut",
     ),
     "collectives": (lambda: rlx.shard(of_a_rank(), MESH, {}), "has a collective, all_reduce"),
-    "no graph": (lambda: rlx.shard(3, MESH, {}), "takes a Graph, found a int"),  # type: ignore[arg-type]
+    "no graph": (lambda: rlx.shard(3, MESH, {}), "takes a Graph, found an int"),  # type: ignore[arg-type]
     "no mesh": (lambda: rlx.shard(small(), 2, {}), "mesh is 2, expected a Mesh"),  # type: ignore[arg-type]
     "no rank": (
         lambda: rlx.shard(small(), MESH, {}, manual=True).compile(rlx.Session("cpu")),

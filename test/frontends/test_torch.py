@@ -299,6 +299,9 @@ REFUSED: list[tuple[type[RlxError], str, Any]] = [
     (GraphError, "has its arguments and dynamic shapes already", lambda: rlx.from_torch(
         torch.export.export(mlp(), (torch.randn(2, 8),)), torch.randn(2, 8))),
     (ModelError, "torch.export refuses the module", lambda: rlx.from_torch(mlp(), torch.randn(2, 9))),
+    (ModelError, r"an example is needed: from_torch\(module, x\)", lambda: rlx.from_torch(mlp())),
+    (ModelError, r"from_torch\(module, \*inputs\)", lambda: rlx.from_torch(mlp(), (torch.randn(2, 8),))),
+    (ModelError, "give tensors: torch.from_numpy", lambda: rlx.from_torch(mlp(), np.ones((2, 8), "f4"))),
     (UnsupportedError, "forward writes 'count'.*no state", lambda: rlx.from_torch(Buffered(), torch.randn(2))),
     (ModelError, "returns no tensor", lambda: rlx.from_torch(Function(lambda x: None), torch.randn(2))),
     (UnsupportedError, r"not there yet: .*test_torch.py:\d+.*docs/torch.md", lambda: rlx.from_torch(

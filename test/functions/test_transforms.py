@@ -142,8 +142,8 @@ grad: Any = rlx.grad
 vmap: Any = rlx.vmap
 
 REFUSED = {
-    "no function": (lambda: grad(3), "grad takes a Graph or a function, found a int"),
-    "vmap of nothing": (lambda: vmap(3), "vmap takes a Graph or a function, found a int"),
+    "no function": (lambda: grad(3), "grad takes a Graph or a function, found an int"),
+    "vmap of nothing": (lambda: vmap(3), "vmap takes a Graph or a function, found an int"),
     "wrt of a type": (lambda: grad(loss, wrt=1.5), "wrt is 1.5, expected positions or names"),
     "a position": (lambda: grad(loss, wrt=2), "wrt names 2, .*there are 'p', 'x'"),
     "a name": (lambda: grad(loss, wrt="y"), "wrt names 'y', which is no parameter of 'loss'"),

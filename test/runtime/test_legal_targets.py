@@ -79,7 +79,7 @@ def test_a_device_without_f64_is_said_to_have_none() -> None:
         with pytest.raises(UnsupportedError, match=r"does not run .* of .*f64"):
             rlx.legalize_for_backend(g, target)
     assert rlx.legalize_for_backend(g, "cpu").stage == "mir"
-    with pytest.raises(GraphError, match="a Graph is expected, found a int"):
+    with pytest.raises(GraphError, match="a Graph is expected, found an int"):
         rlx.legalize_for_backend(7)  # type: ignore[arg-type]
 
 

@@ -365,7 +365,7 @@ def test_what_cannot_be_trained_is_refused(outputs: Any, settings: Any, message:
 
 
 def test_arguments_that_are_something_else_are_refused(make_step: Make) -> None:
-    with pytest.raises(rlx.RlxError, match="takes a Graph, found a int"):
+    with pytest.raises(rlx.RlxError, match="takes a Graph, found an int"):
         rlx.compile_training(3, SGD())  # type: ignore[arg-type]
     with pytest.raises(rlx.RlxError, match=r"an optimiser of rlx.optim is expected, found 'adam'"):
         rlx.compile_training(regression(), "adam", metrics=["worst"])  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 from onnx import ModelProto
 
 from rlx.base.frozen import frozen
-from rlx.errors import ModelError
+from rlx.errors import ModelError, a_type
 from rlx.frontends.onnx.weights import without_weights
 
 __all__ = ["Source", "read"]
@@ -40,8 +40,8 @@ def read(given: str | PathLike[str] | bytes | Any) -> Source:
     if isinstance(given, bytes | bytearray | memoryview):
         return _parsed(BytesIO(given), "<onnx>", None)
     if not isinstance(given, str | PathLike):
-        kind = type(given).__name__
-        raise ModelError(f"from_onnx takes a path, bytes or an onnx.ModelProto, found a {kind}")
+        kind = a_type(given)
+        raise ModelError(f"from_onnx takes a path, bytes or an onnx.ModelProto, found {kind}")
     path = Path(given)
     try:
         with open(path, "rb") as f:

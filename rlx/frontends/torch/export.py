@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rlx.errors import GraphError, ModelError, shown
 from rlx.frontends.torch.library import part, torch
 
@@ -69,13 +71,26 @@ def _exported(
                 module, tuple(args), dict(kwargs), dynamic_shapes=dynamic_shapes
             )
     except Exception as e:  # torch's own, of many kinds
-        raise _refused(e) from e
+        raise _refused(e, _example_hint(args, kwargs)) from e
 
 
-def _refused(e: Exception) -> ModelError:
+def _example_hint(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """What may be wrong with the example arguments, as the end of a message."""
+    match args:
+        case [] if not kwargs:
+            return "; an example is needed: from_torch(module, x)"
+        case [tuple() | list()]:
+            return "; an example is given as the module is called: from_torch(module, *inputs)"
+        case _ if any(isinstance(a, np.ndarray) for a in args):
+            return "; give tensors: torch.from_numpy(x)"
+        case _:
+            return ""
+
+
+def _refused(e: Exception, hint: str = "") -> ModelError:
     first = str(e).strip().splitlines()
     return ModelError(
-        f"torch.export refuses the module: {type(e).__name__}: {first[0] if first else ''}"
+        f"torch.export refuses the module: {type(e).__name__}: {first[0] if first else ''}{hint}"
     )
 
 

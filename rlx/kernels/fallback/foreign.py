@@ -8,7 +8,7 @@ from rlx.codegen.builder import KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.memory import FLAT
 from rlx.codegen.reg import mlir_element
-from rlx.errors import GraphError, ToolchainError
+from rlx.errors import GraphError, ToolchainError, a_type
 from rlx.ir.foreign_kernel import CKernel, CustomKernel, MlirKernel, PythonKernel
 from rlx.ir.op import Op
 from rlx.kernels.fallback.config import CommonConfig
@@ -50,7 +50,7 @@ def kernel_of(op: Op) -> CustomKernel:
     kernel = op.kernel()
     if type(kernel) not in _LANGUAGES:
         raise GraphError(
-            f"{op.name}: its kernel() gives a {type(kernel).__name__}, expected a CKernel, an"
+            f"{op.name}: its kernel() gives {a_type(kernel)}, expected a CKernel, an"
             " MlirKernel or a PythonKernel",
             op.location,
         )

@@ -12,7 +12,7 @@ from typing import Any
 
 from rlx._mlir import ir
 from rlx.dialects.convert import dtype_of, element
-from rlx.errors import IRError
+from rlx.errors import IRError, a_type
 from rlx.types import DType
 
 __all__ = ["decode", "encode"]
@@ -37,7 +37,7 @@ def encode(value: Any) -> ir.Attribute:
         return ir.UnitAttr.get()
     if isinstance(value, tuple | list):
         return ir.ArrayAttr.get([encode(v) for v in value])
-    raise TypeError(f"a kernel config cannot hold a {type(value).__name__}")
+    raise TypeError(f"a kernel config cannot hold {a_type(value)}")
 
 
 def decode(a: ir.Attribute, classes: Mapping[str, type]) -> Any:

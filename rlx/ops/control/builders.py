@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from rlx.base.dims import SymDim, is_known
-from rlx.errors import DTypeError, GraphError, ShapeError
+from rlx.errors import DTypeError, GraphError, ShapeError, a_type
 from rlx.ir.builders import located
 from rlx.ir.graph import Graph, inner_graph, topological
 from rlx.ir.op import Op, caller
@@ -309,19 +309,19 @@ def _captured(traces: Sequence[_Trace]) -> list[Value]:
 def _many(values: Any, what: str) -> list[Value]:
     """A Value, or a sequence of them, as a list."""
     if not isinstance(values, Value | Iterable):
-        kind = type(values).__name__
-        raise GraphError(f"{what} is a {kind}, expected a Value or a tuple of them", caller())
+        kind = a_type(values)
+        raise GraphError(f"{what} is {kind}, expected a Value or a tuple of them", caller())
     found = [values] if isinstance(values, Value) else list(values)
     for v in found:
         if not isinstance(v, Value):
-            raise GraphError(f"{what} holds a {type(v).__name__}, expected a Value", caller())
+            raise GraphError(f"{what} holds {a_type(v)}, expected a Value", caller())
     return found
 
 
 def _pair(given: Any) -> tuple[Any, Any]:
     if not isinstance(given, tuple) or len(given) != 2:
-        kind = type(given).__name__
-        raise GraphError(f"scan: its body gives a {kind}, expected a pair (carry, y)", caller())
+        kind = a_type(given)
+        raise GraphError(f"scan: its body gives {kind}, expected a pair (carry, y)", caller())
     return given
 
 

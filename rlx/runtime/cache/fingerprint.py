@@ -21,7 +21,7 @@ import numpy as np
 
 from rlx.base.dims import SymDim
 from rlx.base.stored import elements_digest
-from rlx.errors import UnsupportedError
+from rlx.errors import UnsupportedError, a_type
 from rlx.ir.declared import is_foreign
 from rlx.ir.graph import Graph, topological, with_bodies
 from rlx.ir.value import Value
@@ -86,4 +86,4 @@ def _attr(value: Any) -> str:
     if isinstance(value, Graph):
         body = structure(value).replace("\n", "\n  ")
         return f"{{\n  {body}\n}}"
-    raise UnsupportedError(f"an attribute that is a {type(value).__name__} has no fingerprint")
+    raise UnsupportedError(f"an attribute that is {a_type(value)} has no fingerprint")

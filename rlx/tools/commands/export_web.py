@@ -69,5 +69,6 @@ def run(args: argparse.Namespace) -> int:
         for t in targets
     ]
     names = write_bundle(made[0], args.output, *made[1:])
-    print(f"{args.output}: {', '.join(names)}; serve it and open index.html", file=sys.stderr)
+    serve = f"python -m http.server -d {args.output}"
+    print(f"{args.output}: {', '.join(names)}; serve it ({serve}) and open it", file=sys.stderr)
     return 0
