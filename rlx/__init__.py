@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import importlib
 import time
+from importlib.util import find_spec
 from typing import Any
 
 __version__ = "0.1.0"
@@ -97,9 +98,14 @@ def __getattr__(name: str) -> Any:
         return DTYPES[name]
     if name in others:
         return others[name].load()
-    # Python itself asks a module for names such as __path__.
+    # Python itself asks a module for names such as __path__, and for its own modules before it
+    # imports them: a hint looks into many others.
     hint = ""
-    if not name.startswith("__"):
+    if name.startswith("__"):
+        pass
+    elif name.isidentifier() and find_spec(f"rlx.{name}") is not None:
+        hint = f"; write import rlx.{name}"
+    else:
         from rlx.ir.spellings import function_hint
 
         hint = function_hint(name, [*__dir__(), *others, *DTYPES])

@@ -24,11 +24,14 @@ def of_gpus(module):
     return module.startswith(("rlx.codegen.triton", "rlx.targets.gpu")) or (
         module.startswith(rooms) and (name.startswith("gpu") or name == "triton")
     )
-print(*sorted(filter(of_gpus, sys.modules)))
+def of_others(module):
+    rooms = ("rlx.distributed", "rlx.nn", "rlx.optim", "rlx.training")
+    return module.startswith(rooms)
+print(*sorted(m for m in sys.modules if of_gpus(m) or of_others(m)))
 """
 
 
-def test_it_loads_no_kernels_of_gpus() -> None:
+def test_it_loads_no_kernels_of_gpus_and_no_training() -> None:
     environment = {**os.environ, "RLX_CACHE": "off"}
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, env=environment
