@@ -112,7 +112,7 @@ class Launch(Generic[P]):
 
 
 class Control(Generic[P]):
-    """What all steps have in common that hold others, by their rows of ``KINDS``."""
+    """What all kinds of steps but launches have in common, by their rows of ``KINDS``."""
 
     def children(self) -> tuple[Step[P], ...]:
         """The steps inside, in the order of the row."""

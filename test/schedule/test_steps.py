@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import fields
 
@@ -57,7 +58,12 @@ STEPS: tuple[Step[Place], ...] = (
 )
 
 
+def kinds_of(steps: Sequence[Step[Place]]) -> set[type]:
+    return {type(s) for s in steps}.union(*(kinds_of(s.children()) for s in steps))
+
+
 def test_steps_are_read_as_they_were_written() -> None:
+    assert kinds_of(STEPS) == set(KINDS), "a kind of step is written by no test"
     assert read_main(main_words(STEPS)) == STEPS
     prologue = tuple((step, (n, 2 * n)[:n]) for n, step in enumerate(STEPS))
     assert read_prologue(prologue_words(prologue)) == prologue

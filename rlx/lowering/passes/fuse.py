@@ -40,7 +40,7 @@ _STORED = "what the next region makes is stored once and read again"
 
 
 class _Full(str):
-    """Why a region cannot grow that its family would run: a kernel cannot bind more buffers."""
+    """Why a region does not grow though its family would run it: a kernel binds no more buffers."""
 
     __slots__ = ()
 

@@ -18,7 +18,7 @@ __all__ = ["ProgramBuilder", "Selector", "Several", "spread_source"]
 
 
 class Several(str):
-    """Why a region with several results is refused that its family would run with one."""
+    """Why a region is refused for its several results, where its family would run it with one."""
 
     __slots__ = ()
 

@@ -52,17 +52,17 @@ class _Steps:
         self.parts: list[_Part] = list(self._made(steps))
 
     def _made(self, steps: Sequence[Step[Place]]) -> Iterator[_Part]:
-        still: list[DeviceLaunch] = []
+        fixed: list[DeviceLaunch] = []
         for step in steps:
             if isinstance(step, Launch) and not any(p.moves for p in step.places):
-                still.append(self.owner.launch(step))
+                fixed.append(self.owner.launch(step))
                 continue
-            if still:
-                yield self.driver.record(still)
-                still = []
+            if fixed:
+                yield self.driver.record(fixed)
+                fixed = []
             yield step if isinstance(step, (Launch, Collective)) else _Control(self.owner, step)
-        if still:
-            yield self.driver.record(still)
+        if fixed:
+            yield self.driver.record(fixed)
 
     def run(self, rounds: tuple[int, ...]) -> None:
         """Run in the given rounds of the loops around."""

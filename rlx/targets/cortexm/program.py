@@ -202,7 +202,7 @@ class _Writer:
         self.program = program
 
     def steps(self, steps: Iterable[Step[Place]], depth: int) -> Iterator[str]:
-        """Lines, in so many loops."""
+        """The lines of steps that stand inside ``depth`` loops."""
         for step in steps:
             if isinstance(step, Launch):
                 yield from self.launch(step)
