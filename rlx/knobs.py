@@ -197,6 +197,13 @@ comm_timeout = Knob(
     " one that has not come. The native runtime reads it before each call.",
 )  # fmt: skip
 
+comm_beside: Knob[bool | None] = Knob(
+    "RLX_COMM_BESIDE", None, _switch, "machine", "on or off",
+    "Whether collectives whose results are not needed at once run on a thread beside the launches"
+    " behind them; by default where MPI connects several machines. Ranks of one machine move the"
+    " bytes themselves. `rlx.distributed.connect` reads it.",
+)  # fmt: skip
+
 mpi = Knob(
     "RLX_MPI", "", str, "machine", "the path of a library",
     "The library of MPI that `rlx.distributed.connect` loads, which has MPI's standard ABI; by"

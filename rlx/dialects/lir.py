@@ -12,7 +12,8 @@ there; it stands right before the ``scf.if`` that it decides, or ends the first 
 ``scf.while`` (which may carry ``lir.limit``, the most rounds, and ``lir.site``, the fault site of
 one more). ``lir.count`` stands first in an ``scf.for`` and stores its round. An ``scf.for`` with
 ``lir.reverse`` runs its rounds from the last to the first. A step that holds no others is an op on
-its places, such as ``lir.collective``, which is what the ranks along an axis of a mesh do together.
+its places, such as ``lir.collective``, which is what the ranks along an axis of a mesh do together:
+with ``lir.apart`` it may run beside what follows, up to a ``lir.await``.
 A view inside a loop may move with the rounds of the loops around it, by so many bytes each:
 
     %more = "lir.test"(%flag) : (memref<?xi8>) -> i1
@@ -147,10 +148,10 @@ TEST = OpDeclaration(
 PLAIN: dict[str, type] = {
     f"lir.{kind.__name__.lower()}": kind
     for kind, fields in KINDS.items()
-    if all(f.kind in ("word", "words", "place", "place?") for f in fields)
+    if all(f.kind in ("word", "words", "flag", "place", "place?") for f in fields)
 }
 """The steps that hold no others and launch nothing, by their ops. The text of one follows from its
-row in ``KINDS``: its places are operands, its words attributes."""
+row in ``KINDS``: its places are operands, its words attributes, and so are flags that are set."""
 
 
 def places_of(kind: type) -> list[steps.Field]:
@@ -162,6 +163,11 @@ def words_of(kind: type) -> list[steps.Field]:
     """The words of a step that its text says: an element type is that of what lies at the last
     place."""
     return [f for f in KINDS[kind] if f.kind in ("word", "words") and f.unit != "element type"]
+
+
+def flags_of(kind: type) -> dict[str, str]:
+    """The flags of a step by the names of their marks."""
+    return {f"lir.{f.name}": f.name for f in KINDS[kind] if f.kind == "flag"}
 
 
 def _plain(kind: type) -> OpDeclaration:

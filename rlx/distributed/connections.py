@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TypeVar
 
@@ -30,7 +30,15 @@ def current_rank(mesh: Mesh) -> int:
     return number if bound_rank() else connect(mesh)
 
 
+def _set_beside(groups: Iterable[_native.Communicator]) -> None:
+    """Let collectives run beside launches, or not, if the user has said."""
+    beside = knobs.comm_beside.get()
+    for group in groups if beside is not None else ():
+        group.beside = beside
+
+
 def _is_process(mesh: Mesh, rank: int, groups: list[_native.Communicator]) -> int:
+    _set_beside(groups)
     _native.bind_communicators(list(mesh.shape), groups, True)
     bind_rank((mesh, rank), True)
     return rank
@@ -123,6 +131,7 @@ def run_threads(mesh: Mesh, function: Callable[[int], T]) -> list[T]:
         along = mesh.group(rank, axis)
         if along not in teams:
             teams[along] = _native.team_of_threads(len(along))
+            _set_beside(teams[along])
         return teams[along][along.index(rank)]
 
     bound = [[communicator(rank, axis) for axis in mesh.shape] for rank in range(mesh.size)]

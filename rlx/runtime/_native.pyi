@@ -165,6 +165,9 @@ class Communicator:
     def rank(self) -> int: ...
     @property
     def ranks(self) -> int: ...
+    beside: bool
+    """Whether collectives that are apart run on a thread beside launches, or else when they must
+    end. By default they do where MPI connects several machines."""
     @property
     def engine(self) -> str:
         """What carries it: "threads", "processes", "MPI"."""

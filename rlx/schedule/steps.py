@@ -18,13 +18,13 @@ from rlx.base.frozen import frozen
 from rlx.types import DTYPES
 
 __all__ = [
-    "COLLECTIVES", "KINDS", "MOST_BYTES", "REDUCTIONS", "UNITS", "VERSION", "Collective", "Control",
-    "Extent", "Field", "FieldKind", "For", "Grid", "If", "Launch", "Layout", "Origin", "Place",
-    "Size", "Step", "Unit", "While", "axis_name", "axis_words", "bytes_at", "collectives",
+    "COLLECTIVES", "KINDS", "MOST_BYTES", "REDUCTIONS", "UNITS", "VERSION", "Await", "Collective",
+    "Control", "Extent", "Field", "FieldKind", "For", "Grid", "If", "Launch", "Layout", "Origin",
+    "Place", "Size", "Step", "Unit", "While", "axis_name", "axis_words", "bytes_at", "collectives",
     "launches", "map_each", "memories_of",
 ]  # fmt: skip
 
-VERSION = 2
+VERSION = 3
 """The number that stands before the words of steps. A change of ``KINDS``, or of what a step means,
 is a new one: the native runtime refuses words of any other."""
 
@@ -191,6 +191,9 @@ class Collective(Control[P]):
     are the words of the axis' name (``axis_words``). ``peers`` are the sources and targets of a
     permute, in pairs, or the root of a broadcast. Where a rank does not come is the fault of
     ``site``.
+
+    One that is ``apart`` may run beside the steps behind it, up to the next ``Await`` or the next
+    that is not: these touch none of its memory. Collectives run in their order.
     """
 
     kind: int
@@ -201,8 +204,16 @@ class Collective(Control[P]):
     axis: tuple[int, ...]
     peers: tuple[int, ...]
     site: int
+    apart: bool
     source: P | None
     target: P
+    origin: Origin = field(default=Origin(), compare=False, repr=False)
+
+
+@frozen
+class Await(Control[P]):
+    """The end of all collectives that are apart and came before."""
+
     origin: Origin = field(default=Origin(), compare=False, repr=False)
 
 
@@ -218,7 +229,7 @@ def axis_name(words: Sequence[int]) -> str:
     return b"".join(w.to_bytes(8, "little") for w in words).rstrip(b"\0").decode("ascii")
 
 
-Step: TypeAlias = Launch[P] | If[P] | While[P] | For[P] | Collective[P]
+Step: TypeAlias = Launch[P] | If[P] | While[P] | For[P] | Collective[P] | Await[P]
 
 FieldKind: TypeAlias = Literal[
     "kernel", "word", "flag", "grid", "words", "place", "place?", "places", "steps"
@@ -322,6 +333,7 @@ KINDS: dict[type, tuple[Field, ...]] = {
         _choice("kind", COLLECTIVES), _choice("reduction", REDUCTIONS),
         _word("dtype", "element type"), _word("count", "elements"), _word("ranks", "ranks"),
         _words("axis", "letters"), _words("peers", "rank"), _word("site", "site"),
+        Field("apart", "flag"),
         _optional_place(
             "source",
             Extent(by=_EVERY_BLOCK, where=_kinds("reduce_scatter", "all_to_all")),
@@ -334,6 +346,7 @@ KINDS: dict[type, tuple[Field, ...]] = {
             Extent(by=_BLOCK),
         ),
     ),
+    Await: (),
 }  # fmt: skip
 """The kinds of steps, and their fields in the order in which they are written; the number of a kind
 is its place here. The readers in C++ and JavaScript hold words against their bounds and places

@@ -112,7 +112,7 @@ class Ranks:
             return _in_buckets(values, self._rows, mean, self._slice if cut else self._whole)
         rows = {v: self._mean_of_rows(v) for v in values if self._has_few_rows(v)}
         dense = [v for v in values if v not in rows]
-        means = _in_buckets(dense, lambda v: v.flatten(), self._mean, _cut)
+        means = _in_buckets(dense, self._share, self._sum, _cut)
         found = rows | dict(zip(dense, means, strict=True))
         return [found[v] for v in values]
 
@@ -178,8 +178,12 @@ class Ranks:
         padded = flat.pad([0], [missing]) if missing else flat
         return padded.reshape((self.axis.ranks, -1))
 
-    def _mean(self, flat: Value) -> Value:
-        return AllReduce.build(flat, self.axis, "mean")
+    def _share(self, v: Value) -> Value:
+        # Divided before the sum: what makes a value does it as it writes.
+        return (v / float(self.axis.ranks)).flatten()
+
+    def _sum(self, flat: Value) -> Value:
+        return AllReduce.build(flat, self.axis)
 
     def _own_mean(self, rows: Value) -> Value:
         """The mean of a row over the ranks, each of which gets its own."""

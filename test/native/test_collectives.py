@@ -26,6 +26,7 @@ def collective(name: str, **others: Any) -> Collective[Place]:
         axis_words("data"),
         (),
         0,
+        False,
         Place(X, 0),
         Place(ARENA, 0),
     )

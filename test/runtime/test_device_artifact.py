@@ -20,7 +20,7 @@ from rlx.runtime import _native, container
 from rlx.runtime.artifact import Artifact
 from rlx.runtime.cache import artifacts
 from rlx.runtime.devices.gpu_program import DeviceVariant
-from rlx.schedule.steps import Collective, For, If, Launch, Place, Step, While
+from rlx.schedule.steps import Await, Collective, For, If, Launch, Place, Step, While
 from rlx.targets import TARGETS, find_target, presets
 from rlx.targets.gpu import drivers
 from rlx.targets.gpu.program import GpuProgram, bind
@@ -142,7 +142,7 @@ def _walk(program: GpuProgram, steps: Sequence[Step[Place]], rounds: tuple[int, 
             case For():
                 for n in {0, max(0, step.rounds - 1)}:
                     _walk(program, step.body, (*rounds, n))
-            case Collective():
+            case Collective() | Await():
                 raise AssertionError("these graphs are of one rank")
 
 

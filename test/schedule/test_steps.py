@@ -25,6 +25,7 @@ from rlx.schedule.plan import KernelRef, Schedule, prologue_first
 from rlx.schedule.steps import (
     KINDS,
     VERSION,
+    Await,
     Collective,
     For,
     If,
@@ -53,8 +54,9 @@ STEPS: tuple[Step[Place], ...] = (
     If(FLAG, (launch(1),), ()),
     For(5, (While((launch(2),), FLAG, (launch(3), launch(1)), 9, 2),), Place(0, 0), True),
     For(0, (), None, False),
-    Collective(0, 2, 3, 64, 4, axis_words("data"), (), 1, FLAG, MOVING),
-    Collective(6, 0, 7, 0, 4, axis_words("a_longer_name"), (), 0, None, FLAG),
+    Collective(0, 2, 3, 64, 4, axis_words("data"), (), 1, True, FLAG, MOVING),
+    Collective(6, 0, 7, 0, 4, axis_words("a_longer_name"), (), 0, False, None, FLAG),
+    Await(),
 )
 
 

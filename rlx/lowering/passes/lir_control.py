@@ -14,7 +14,7 @@ from rlx._mlir import ir
 from rlx.base.frozen import frozen
 from rlx.base.mesh import check_axis
 from rlx.dialects.bridge import place_of, trail_of
-from rlx.dialects.lir import PLAIN, places_of, words_of
+from rlx.dialects.lir import PLAIN, flags_of, places_of, words_of
 from rlx.errors import GraphError, IRError, UnsupportedError
 from rlx.schedule.steps import (
     COLLECTIVES,
@@ -188,8 +188,9 @@ def _write_plain(e: Entry, s: Any, indent: str) -> list[str]:
     kind, op = type(s), f'"lir.{type(s).__name__.lower()}"'
     there = [p for f in places_of(kind) if (p := getattr(s, f.name)) is not None]
     values, kinds = (", ".join([e.named(p)[n] for p in there]) for n in (0, 1))
-    words = ", ".join(f"{f.name} = {_word_text(f, getattr(s, f.name))}" for f in words_of(kind))
-    return [f"{indent}{op}({values}) {{{words}}} : ({kinds}) -> () {e.location(s)}"]
+    marks = [f"{f.name} = {_word_text(f, getattr(s, f.name))}" for f in words_of(kind)]
+    marks += [mark for mark, name in flags_of(kind).items() if getattr(s, name)]
+    return [f"{indent}{op}({values}) {{{', '.join(marks)}}} : ({kinds}) -> () {e.location(s)}"]
 
 
 def _word_text(f: Field, value: Any) -> str:
@@ -211,6 +212,7 @@ def _read_plain(r: Reader, op: ir.Operation) -> Any:
     for f, v in zip(places, op.operands, strict=True):
         found[f.name] = r.place(v, f"the {f.name} of {op.name}", op)
     found |= {f.name: _read_word(f, op) for f in words_of(kind)}
+    found |= {name: mark in op.attributes for mark, name in flags_of(kind).items()}
     for f in KINDS[kind]:
         if f.unit == "element type":
             found[f.name] = list(DTYPES).index(found[places[-1].name].layout.dtype)

@@ -78,6 +78,7 @@ class MirToLir(Pass):
             if view.operation.name != "func.return":
                 lowering.lower_op(view.operation)
         _finish(ends, lowering)
+        lowering.end()
         return schedule_of(lowering, main)
 
 

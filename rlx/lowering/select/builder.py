@@ -34,8 +34,8 @@ from rlx.lowering.select.settle import settled
 from rlx.lowering.select.views import Memory, View
 from rlx.schedule.arena import ALIGN, plan, plan_slots
 from rlx.schedule.plan import Buffer, Role, Site
+from rlx.schedule.steps import Await, Collective, Origin, Step
 from rlx.schedule.steps import Launch as LaunchStep
-from rlx.schedule.steps import Origin, Step
 from rlx.types import TensorType, dtype, u64
 
 __all__ = ["Lowering"]
@@ -92,6 +92,7 @@ class Lowering:
     active: list[ir.Operation] = field(default_factory=list)
     slots: dict[Role, list[int]] = field(default_factory=dict["Role", list[int]])
     _open: list[list[Step[View]]] = field(init=False)
+    _apart: list[View] = field(default_factory=list[View])
     planned_later: tuple[Buffer, ...] = ()
     _clock: int = 0
 
@@ -344,6 +345,7 @@ class Lowering:
             self.prologue.append(step)
             self.follows.append(self.following)
         else:
+            self._await(views)
             self._open[-1].append(step)
             self.clocks.append(self._clock)
             self.touch(*views)
@@ -364,9 +366,43 @@ class Lowering:
         """Append a step that is no launch to main."""
         self._open[-1].append(step)
 
+    def meet(self, step: Collective[View]) -> None:
+        """Append a collective. Outside of loops and branches it is apart, until a step reads what
+        it writes, or writes what it reads: to where what it is on lives."""
+        views = [v for v in (step.source, step.target) if v is not None]
+        apart = self.target.kernels.serial and len(self._open) == 1 and step.source is not None
+        self.append(replace(step, apart=apart))
+        if apart:
+            self._apart += views
+        else:
+            views += self._ended()
+        self.touch(*views)
+
+    def _ended(self) -> list[View]:
+        """What the collectives that were apart are on, which end here."""
+        views, self._apart = self._apart, []
+        return views
+
+    def _await(self, views: Sequence[View]) -> None:
+        """Let the collectives that are apart end before a step on some views."""
+        places = {v.place for v in self._apart}
+        if not any(v.place in places for v in views):
+            return
+        last = self.main[-1]
+        if isinstance(last, Collective):  # nothing would run beside it
+            self.main[-1] = replace(last, apart=False)
+        else:
+            self.main.append(Await(self.origin))
+        self.touch(*self._ended())
+
+    def end(self) -> None:
+        """Let the collectives that are apart end, whatever comes next."""
+        self._await(list(self._apart))
+
     @contextmanager
     def inside(self) -> Generator[list[Step[View]]]:
         """Append to a new list of steps, which becomes a part of a step."""
+        self.end()
         steps: list[Step[View]] = []
         self._open.append(steps)
         try:

@@ -55,12 +55,12 @@ def lower_collective(region: Region, lowering: Lowering) -> None:
         axis_words(along.name),
         node.peers(),
         lowering.site(f"{node.short} over the {along.ranks} ranks along {along.name!r}"),
+        False,
         source,
         target,
         lowering.origin,
     )
-    lowering.append(step)
-    lowering.touch(*[v for v in (source, target) if v is not None])
+    lowering.meet(step)
     compilation = lowering.compilation
     compilation.dispatch.native[f"{_way(compilation.target)}: {node.short}"] += 1
     if target is not result:

@@ -74,6 +74,11 @@ class View:
         return View(memory, dtype, tuple(shape), row_major(shape))
 
     @property
+    def place(self) -> tuple[Role, int]:
+        """The memory, by which views of one are known."""
+        return self.memory.role, self.memory.index
+
+    @property
     def size(self) -> int:
         """Number of elements."""
         n = 1

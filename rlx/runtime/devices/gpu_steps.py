@@ -6,7 +6,7 @@ import struct
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from rlx.schedule.steps import Collective, For, If, Launch, Place, Step, While
+from rlx.schedule.steps import Await, Collective, For, If, Launch, Place, Step, While
 from rlx.targets.gpu.program import bind
 from rlx.targets.gpu.work import Buffer, DeviceLaunch, Recording
 
@@ -60,7 +60,8 @@ class _Steps:
             if fixed:
                 yield self.driver.record(fixed)
                 fixed = []
-            yield step if isinstance(step, (Launch, Collective)) else _Control(self.owner, step)
+            if not isinstance(step, Await):  # a collective ends before what comes next
+                yield step if isinstance(step, (Launch, Collective)) else _Control(self.owner, step)
         if fixed:
             yield self.driver.record(fixed)
 

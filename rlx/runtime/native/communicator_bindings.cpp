@@ -60,6 +60,9 @@ void bind_communicators(nb::module_& module) {
              const rlx_communicator& table = self.group->table;
              if (table.leave != nullptr) table.leave(table.context);
            })
+      .def_prop_rw(
+          "beside", [](const PyCommunicator& self) { return self.group->beside; },
+          [](const PyCommunicator& self, bool beside) { self.group->beside = beside; })
       .def_prop_ro("engine", [](const PyCommunicator& self) { return self.group->engine; });
   module.def("team_of_threads", [](int32_t ranks) { return held(team_of_threads(ranks)); },
              "ranks"_a);

@@ -7,9 +7,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <deque>
+#include <memory>
+#include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "beside.h"
 #include "error.h"
 #include "group.h"
 #include "nccl_communicator.h"
@@ -43,12 +48,16 @@ struct Frame {
   std::string detail;  // of a fault, where the site does not say all
 };
 
-// The groups that a run meets others in.
+// The groups that a run meets others in, and its collectives that are apart. Its functions are for
+// one thread.
 class Meetings {
  public:
   // Finds the groups for the collectives of a program, and has them agree upon it. Throws Error if
   // one is missing, or other ranks have another program.
   Meetings(const std::vector<const Collective*>& steps, uint64_t digest, Watch* watch);
+  ~Meetings() { abandon(); }
+  Meetings(const Meetings&) = delete;
+  Meetings& operator=(const Meetings&) = delete;
 
   // From now on memory is that of a GPU, whose library connects the ranks. Throws Error.
   void move_to(const Gpu& gpu, Watch* watch);
@@ -57,9 +66,36 @@ class Meetings {
   bool run(const Collective& step, const void* source, void* target, Watch* watch,
            std::string& why) const;
 
+  // Begins a step that is apart: beside the caller, or in `finish`.
+  void start(const Collective& step, const void* source, void* target);
+  // Ends all that were started. Null, or the first that failed, with why, or when the watch has ended
+  // the call; none behind that was run.
+  const Collective* finish(Watch* watch, std::string& why);
+  // Ends them soon, however they are.
+  void abandon();
+
  private:
+  struct Started {
+    Meetings* meetings;
+    const Collective* step;
+    const void* source;
+    void* target;
+  };
+
+  std::shared_ptr<Group> group_of(const Collective& step) const;
+  // With how long to wait for others, and what ends that.
+  bool run(const Collective& step, const void* source, void* target, rlx_wait wait,
+           std::string& why) const;
+  static void run_beside(void* started);
+
   std::vector<std::pair<const Collective*, std::shared_ptr<Group>>> groups_;  // the first of an axis
   int64_t limit_ns_;
+  Beside* beside_ = nullptr;  // null: those that are started run in `finish`
+  std::deque<Started> started_;
+  // Of those beside; they are read once all have run.
+  std::atomic<bool> ended_{false};
+  const Collective* failed_ = nullptr;
+  std::string why_;
 };
 
 // What a launch took so far.
@@ -72,7 +108,7 @@ class Executor {
  public:
   // With `times`, a row of one for each launch from number `first` on, adds up what launches take.
   explicit Executor(Frame& frame, LaunchTime* times = nullptr, uint32_t first = 0,
-                    const Meetings* meetings = nullptr)
+                    Meetings* meetings = nullptr)
       : frame_(frame),
         meetings_(meetings),
         pool_(Pool::instance()),
@@ -80,6 +116,15 @@ class Executor {
         times_(times),
         first_(first),
         observed_(times != nullptr || Trace::on()) {}
+  // What was started is on memory of the frame.
+  ~Executor() {
+    if (meetings_ != nullptr) meetings_->abandon();
+  }
+
+  // All steps of an entry.
+  void run_all(const Steps& steps) {
+    if (run(steps) && meetings_ != nullptr) run(Await{});
+  }
 
   bool run(const Steps& steps) {
     for (const Step& step : steps) {
@@ -172,7 +217,10 @@ class Executor {
     return true;
   }
 
-  bool run(const Collective& step);  // apart: it is no part of a call without ranks
+  // In a file of their own: they are no part of a call without ranks.
+  bool run(const Collective& step);
+  bool run(const Await&);
+  bool failed(const Collective& step);
 
   bool ends() { return watch_ != nullptr && watch_->ends(); }
 
@@ -187,7 +235,7 @@ class Executor {
   bool holds(const Ref& flag) const { return *at(flag) != std::byte{0}; }
 
   Frame& frame_;
-  const Meetings* const meetings_;
+  Meetings* const meetings_;
   Pool& pool_;
   Watch* const watch_;
   LaunchTime* times_;

@@ -32,6 +32,10 @@ class Group {
   const std::string engine;
   const rlx_communicator table;
 
+  // Whether collectives that are apart run on a thread beside launches, or else when they must end:
+  // where a network moves the bytes the ranks can compute meanwhile.
+  bool beside = false;
+
   // The same ranks on the GPUs whose work goes through a stream, once they have met there.
   std::shared_ptr<Group> on_gpu;
   void* stream = nullptr;

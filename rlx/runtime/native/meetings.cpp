@@ -79,33 +79,99 @@ Meetings::Meetings(const std::vector<const Collective*>& steps, uint64_t digest,
     }
     if (!known) groups_.emplace_back(step, group_along(axis_of(*step), step->ranks));
   }
-  for (const auto& [first, group] : groups_) group->agree(digest, patience(limit_ns_, watch));
+  for (const auto& [first, group] : groups_) {
+    group->agree(digest, patience(limit_ns_, watch));
+    if (group->beside) beside_ = &Beside::of_this_thread();  // for all: they run in their order
+  }
 }
 
 void Meetings::move_to(const Gpu& gpu, Watch* watch) {
   for (auto& [first, group] : groups_) group = on_gpu(group, gpu, patience(limit_ns_, watch));
 }
 
-bool Meetings::run(const Collective& step, const void* source, void* target, Watch* watch,
-                   std::string& why) const {
+std::shared_ptr<Group> Meetings::group_of(const Collective& step) const {
   for (const auto& [first, group] : groups_) {
-    if (first->axis != step.axis || first->ranks != step.ranks) continue;
-    rlx_wait wait = patience(limit_ns_, watch);
-    const int status = carry_out(group->table, step, source, target, &wait);
-    if (status == RLX_COMM_OK) return true;
-    why = comm_message(status, wait, *group);
+    if (first->axis == step.axis && first->ranks == step.ranks) return group;
+  }
+  return nullptr;
+}
+
+bool Meetings::run(const Collective& step, const void* source, void* target, rlx_wait wait,
+                   std::string& why) const {
+  const std::shared_ptr<Group> group = group_of(step);
+  if (group == nullptr) {
+    why = "no communicator";
     return false;
   }
-  why = "no communicator";
+  const int status = carry_out(group->table, step, source, target, &wait);
+  if (status == RLX_COMM_OK) return true;
+  why = comm_message(status, wait, *group);
   return false;
+}
+
+bool Meetings::run(const Collective& step, const void* source, void* target, Watch* watch,
+                   std::string& why) const {
+  return run(step, source, target, patience(limit_ns_, watch), why);
+}
+
+void Meetings::start(const Collective& step, const void* source, void* target) {
+  started_.push_back({this, &step, source, target});
+  if (beside_ != nullptr) beside_->give({&run_beside, &started_.back()});
+}
+
+void Meetings::run_beside(void* started) {
+  const auto& [self, step, source, target] = *static_cast<Started*>(started);
+  if (self->failed_ != nullptr) return;
+  rlx_wait wait = patience(self->limit_ns_, nullptr);
+  wait.asked = &self->ended_;
+  wait.ends = [](void* asked) {
+    return static_cast<int>(static_cast<std::atomic<bool>*>(asked)->load());
+  };
+  if (!self->run(*step, source, target, wait, self->why_)) self->failed_ = step;
+}
+
+const Collective* Meetings::finish(Watch* watch, std::string& why) {
+  if (beside_ != nullptr) {
+    while (!beside_->wait()) {
+      if (watch != nullptr && watch->look()) ended_.store(true);
+    }
+  }
+  const Collective* failed = std::exchange(failed_, nullptr);
+  if (failed != nullptr) why = why_;
+  for (const Started& one : started_) {
+    if (failed != nullptr) break;
+    if (beside_ != nullptr) continue;
+    if (!run(*one.step, one.source, one.target, watch, why)) failed = one.step;
+  }
+  started_.clear();
+  return failed;
+}
+
+void Meetings::abandon() {
+  if (started_.empty()) return;
+  ended_.store(true);
+  while (beside_ != nullptr && !beside_->wait()) continue;
+  started_.clear();
 }
 
 bool Executor::run(const Collective& step) {
   if (ends()) return false;
-  if (meetings_->run(step, step.source ? at(*step.source) : nullptr, at(step.target), watch_,
-                     frame_.detail)) {
+  const void* source = step.source ? at(*step.source) : nullptr;
+  if (step.apart) {
+    meetings_->start(step, source, at(step.target));
     return true;
   }
+  if (!run(Await{})) return false;
+  return meetings_->run(step, source, at(step.target), watch_, frame_.detail) || failed(step);
+}
+
+bool Executor::run(const Await&) {
+  if (meetings_ == nullptr) return true;
+  const Collective* step = meetings_->finish(watch_, frame_.detail);
+  return step == nullptr || failed(*step);
+}
+
+bool Executor::failed(const Collective& step) {
   if (watch_ != nullptr && watch_->ended()) return false;
   frame_.record.code = kFaultCollective;
   frame_.record.site = step.site;

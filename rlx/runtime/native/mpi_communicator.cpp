@@ -242,8 +242,16 @@ class Ranks {
     return status_;
   }
 
+  using Counter = std::atomic<uint32_t>;
+  static_assert(Counter::is_always_lock_free, "processes share them");
+
   Handle comm() const { return comm_; }
   int rank = 0, ranks = 0;
+  // Whether some ranks are on other machines.
+  bool spread() const {
+    return std::any_of(counters_.begin(), counters_.end(),
+                       [](const Counter* counter) { return counter == nullptr; });
+  }
 
  private:
   static constexpr int kTag = 7;
@@ -350,9 +358,6 @@ class Ranks {
     return false;
   }
 
-  using Counter = std::atomic<uint32_t>;
-  static_assert(Counter::is_always_lock_free, "processes share them");
-
   const Handle comm_;
   std::vector<Counter*> counters_;  // by rank; null: of another machine
   uint32_t times_ = 0;
@@ -366,6 +371,7 @@ std::shared_ptr<Group> group_of(Handle comm) {
   auto made = std::make_unique<Ranks>(comm);
   const rlx_communicator table = table_of(made.get(), made->rank, made->ranks);
   auto group = std::make_shared<Group>("MPI", table);
+  group->beside = made->spread();
   made.release();
   return group;
 }

@@ -32,7 +32,7 @@ Program::~Program() = default;
 
 void Program::run(void* const* inputs, void* const* outputs, Watch* watch) {
   const TraceSpan span(TraceKind::kRun, launches_.first);
-  std::unique_ptr<const Meetings> meetings;
+  std::unique_ptr<Meetings> meetings;
   if (!collectives_.empty()) meetings = std::make_unique<Meetings>(collectives_, digest_, watch);
   std::unique_ptr<CallFrame> frame = take_frame();
   std::byte** io = frame->bases.data() + first_input_;
@@ -46,7 +46,7 @@ void Program::run(void* const* inputs, void* const* outputs, Watch* watch) {
   }
   frame->record.watch = watch;
   LaunchTime* times = profiling_.load(std::memory_order_relaxed) ? times_.get() : nullptr;
-  Executor(*frame, times, launches_.first, meetings.get()).run(schedule_.main);
+  Executor(*frame, times, launches_.first, meetings.get()).run_all(schedule_.main);
   together.unlock();
 
   if (watch != nullptr && watch->ended()) throw Interrupted();

@@ -45,7 +45,9 @@ struct For {
 // each of ranks at the source of reduce_scatter, at the target of all_gather, and at both of
 // all_to_all. An axis_index has no source, and writes 8 bytes. axis are the words of the axis'
 // name (axis_words). peers are the sources and targets of a permute, in pairs, or the root of a
-// broadcast. Where a rank does not come is the fault of site.
+// broadcast. Where a rank does not come is the fault of site.  One that is apart may run beside
+// the steps behind it, up to the next Await or the next that is not: these touch none of its
+// memory. Collectives run in their order.
 struct Collective {
   int64_t kind = 0;
   int64_t reduction = 0;
@@ -55,20 +57,25 @@ struct Collective {
   std::vector<int64_t> axis;
   std::vector<int64_t> peers;
   int64_t site = 0;
+  bool apart = false;
   std::optional<Ref> source;
   Ref target;
 };
 
-struct Step {
-  std::variant<Launch, If, While, For, Collective> op;
+// The end of all collectives that are apart and came before.
+struct Await {
 };
 
-inline constexpr int64_t kStepsVersion = 2;
-inline constexpr size_t kStepKinds = 5;
+struct Step {
+  std::variant<Launch, If, While, For, Collective, Await> op;
+};
+
+inline constexpr int64_t kStepsVersion = 3;
+inline constexpr size_t kStepKinds = 6;
 // No memory has more bytes.
 inline constexpr int64_t kMaxBytes = int64_t{1} << 56;
 // The words of the shortest step, and of the shortest place.
-inline constexpr size_t kLeastStepWords = 6, kPlaceWords = 3;
+inline constexpr size_t kLeastStepWords = 1, kPlaceWords = 3;
 
 // The product of counts, or where no memory has so many bytes, one more than any has.
 inline int64_t product(std::initializer_list<int64_t> counts) {
@@ -95,8 +102,10 @@ inline Step empty_step(size_t kind) {
       return {While{}};
     case 3:
       return {For{}};
-    default:
+    case 4:
       return {Collective{}};
+    default:
+      return {Await{}};
   }
 }
 
@@ -133,8 +142,10 @@ void each_field(S& step, Visit&& visit) {
     visit(step.axis);
     visit(step.peers);
     visit(step.site);
+    visit(step.apart);
     visit(step.source);
     visit(step.target);
+  } else if constexpr (std::is_same_v<Kind, Await>) {
   }
 }
 
@@ -175,6 +186,7 @@ void each_bound(const S& step, Check&& check) {
                 step.kind == 6 ? int64_t{8} :
                 step.kind == 2 || step.kind == 3 ? product({step.count, element_bytes(step.dtype), step.ranks}) :
                 product({step.count, element_bytes(step.dtype)}));
+  } else if constexpr (std::is_same_v<Kind, Await>) {
   }
 }
 

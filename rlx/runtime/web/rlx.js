@@ -349,6 +349,8 @@ export class Model {
     throw new Error("a browser has no ranks to meet; compile the graph without collectives");
   }
 
+  Await() {}  // none of these has begun
+
   async For(step, rounds) {
     for (let n = 0; n < step.rounds; ++n) {
       const round = step.reverse ? step.rounds - 1 - n : n;
