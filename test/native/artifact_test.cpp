@@ -586,8 +586,11 @@ TEST(what_is_out_of_range_is_refused_by_name) {
   whole.replace(main - 8, 8, raw(words + 1));
   CHECK_REFUSED("a block that does not end here", read(container(longer)));
   whole.replace(main - 8, 16, raw(words) + raw(kStepsVersion + 1));
-  CHECK_REFUSED("steps of version 3, expected version 2", read(container(longer)));
-  CHECK_REFUSED("kind of step 5", read(changed(kVariant, 1, 5, if_x)));
+  const auto version = [](int64_t number) { return "version " + std::to_string(number); };
+  CHECK_REFUSED("steps of " + version(kStepsVersion + 1) + ", expected " + version(kStepsVersion),
+                read(container(longer)));
+  CHECK_REFUSED("kind of step " + std::to_string(kStepKinds),
+                read(changed(kVariant, 1, int64_t{kStepKinds}, if_x)));
   CHECK_REFUSED("one of constants/",
                 read(changed(kVariant, kConstant, kParam, raw(kSize) + raw(int64_t{kConstant}))));
   const std::string one = raw(int64_t{1});
