@@ -33,8 +33,9 @@ def current_rank(mesh: Mesh) -> int:
 def _set_beside(groups: Iterable[_native.Communicator]) -> None:
     """Let collectives run beside launches, or not, if the user has said."""
     beside = knobs.comm_beside.get()
-    for group in groups if beside is not None else ():
-        group.beside = beside
+    if beside is not None:
+        for group in groups:
+            group.beside = beside
 
 
 def _is_process(mesh: Mesh, rank: int, groups: list[_native.Communicator]) -> int:
