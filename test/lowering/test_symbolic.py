@@ -121,11 +121,13 @@ def test_a_decoder_with_a_cache() -> None:
 
 
 def test_general_schedules_of_training_on_images() -> None:
-    """Neither the batch nor the images are those of one size."""
+    """Neither the batch nor the images are those of one size, but narrow ones have a schedule of
+    their own."""
     graph = training_on_images(width=8)
-    at = {"batch": 6, "height": 12, "width": 11}
-    others = [{"batch": 33, "height": 20, "width": 31}]
-    assert judge(graph, at, others, general=True) == (2, [])
+    for width, other in ((11, 20), (31, 50)):
+        at = {"batch": 6, "height": 12, "width": width}
+        others = [{"batch": 33, "height": 20, "width": other}]
+        assert judge(graph, at, others, general=True) == (2, [])
 
 
 def test_a_loop_that_is_one_kernel_of_named_rounds() -> None:
