@@ -111,7 +111,7 @@ class KernelTarget:
     @property
     def masks(self) -> bool:
         """Whether loads and stores of any element take a mask at no cost."""
-        return "avx512bw" in self.has
+        return not self.has.isdisjoint(("avx512bw", "sve"))
 
     def too_many(self, views: int) -> str | None:
         """What to say of a kernel with so many buffers, its numbers not counted, if it cannot bind

@@ -320,6 +320,25 @@ def test_the_best_variant_that_the_machine_has_is_taken(monkeypatch: pytest.Monk
         _ = replace(made).variant
 
 
+def test_a_variant_for_another_length_of_registers_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    presets = ["cpu:aarch64", "cpu:neoverse-v1"]
+    made = Artifact.from_bytes(bytes(rlx.compile_artifact(model(), presets, params=VALUES)))
+    whole = preset("neoverse-v1").has
+    monkeypatch.setattr(_native, "machine", lambda: "aarch64")
+    for has, expected in (
+        (whole, preset("neoverse-v1").name),
+        (whole - {"sve256"} | {"sve512"}, "aarch64"),
+        (whole - {"sve256"}, "aarch64"),
+    ):
+        monkeypatch.setattr(_native, "cpu_features", lambda has=has: has)
+        assert replace(made).variant.features == expected
+    only = replace(made, variants=made.variants[:1])
+    with pytest.raises(ArtifactError, match=r"aarch64-sve256\+bf16\+dotprod\+i8mm needs sve256"):
+        _ = only.variant
+
+
 def test_variants_share_what_is_equal() -> None:
     made = rlx.compile_artifact(model(), ["cpu:x86-64-v3", "cpu:x86-64-v4"], params=VALUES)
     folders = [name.split("/")[0] for name in made.files]

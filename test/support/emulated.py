@@ -20,6 +20,7 @@ import numpy as np
 
 import rlx
 from rlx.runtime.artifact import Artifact
+from rlx.targets import features_of
 from rlx.types import dtype, f64
 from support.samples import Case
 
@@ -27,7 +28,11 @@ __all__ = ["EMULATED", "device_name", "run", "run_graph", "runs", "why_not"]
 
 Array = np.ndarray[Any, Any]
 
-EMULATED = {"cpu:aarch64": "max", "cpu:riscv64": "rv64,v=true,vlen=128"}
+EMULATED = {
+    "cpu:aarch64": "max",
+    "cpu:aarch64-sve256": "max,sve256=on",
+    "cpu:riscv64": "rv64,v=true,vlen=128",
+}
 """The targets, and what QEMU is asked to emulate."""
 
 
@@ -63,7 +68,7 @@ def device_name(target: str) -> str:
 
 def _cpu(target: str) -> str:
     """What QEMU is asked to emulate for a target."""
-    return EMULATED[f"cpu:{_arch(target)}"]
+    return EMULATED[target.partition("+")[0]]
 
 
 def run_graph(
@@ -103,7 +108,7 @@ def run(
 
 def _arch(target: str) -> str:
     """The machine of a target, whatever instructions it may use beyond the first."""
-    return target.partition(":")[2].partition("+")[0]
+    return features_of("cpu").preset(target.partition(":")[2]).arch
 
 
 def _qemu(target: str) -> str:

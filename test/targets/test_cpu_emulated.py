@@ -62,10 +62,14 @@ def test_an_artifact_carries_its_params(target: str) -> None:
     np.testing.assert_allclose(found, interpret(g, given)[0], rtol=1e-5, atol=1e-7)
 
 
+ARM = ("cpu:aarch64", "cpu:aarch64-sve256")
+
+
 @pytest.mark.parametrize("extra", ["dotprod", "i8mm", "dotprod+i8mm"])
-def test_products_of_bytes_use_the_instructions_for_them(extra: str) -> None:
+@pytest.mark.parametrize("arm", ARM)
+def test_products_of_bytes_use_the_instructions_for_them(arm: str, extra: str) -> None:
     """Whole numbers of all kinds and ends, and packed weights of 4, 6 and 8 bits."""
-    need("cpu:aarch64")
+    need(arm)
     rng = np.random.default_rng(0)
     g, outs, feeds, params = rlx.Graph("products"), list[Any](), dict[str, Any](), dict[str, Any]()
     for m, k, n in ((1, 32, 16), (9, 100, 33)):  # an odd row, and an odd group
@@ -82,11 +86,12 @@ def test_products_of_bytes_use_the_instructions_for_them(extra: str) -> None:
         params[f"w{scheme}"] = packed
         outs.append(x.dequant_matmul(w, scheme=scheme))
     g.set_outputs(outs)
-    artifact = rlx.compile_artifact(g, f"cpu:aarch64+{extra}", params=params, precision="q8")
-    found = emulated.run(artifact, "cpu:aarch64", feeds)
-    seen = _words_of(artifact)
-    assert (SDOT in seen) == ("dotprod" in extra) and (USMMLA in seen) == ("i8mm" in extra)
-    assert ({SMMLA, UMMLA} <= seen) == (extra == "dotprod+i8mm")
+    artifact = rlx.compile_artifact(g, f"{arm}+{extra}", params=params, precision="q8")
+    found = emulated.run(artifact, arm, feeds)
+    seen, words = _words_of(artifact), WORDS[arm]
+    assert (words["sdot"] in seen) == ("dotprod" in extra)
+    assert (words["usmmla"] in seen) == ("i8mm" in extra)
+    assert ({words["smmla"], words["ummla"]} <= seen) == (extra == "dotprod+i8mm")
     rounded, _ = with_precision(g, types_of(check_precision("q8"), frozenset()))
     for a, b in zip(found, interpret(rounded, feeds, params), strict=True):
         if a.dtype.kind == "i":
@@ -97,9 +102,11 @@ def test_products_of_bytes_use_the_instructions_for_them(extra: str) -> None:
         emulated.run(artifact, "cpu:aarch64", feeds, cpu="cortex-a53")
 
 
-def test_products_of_bf16_use_the_instructions_for_them() -> None:
-    """Tiles of all sizes, a K that is no whole pairs or has one too many, and an epilogue."""
-    need("cpu:aarch64")
+@pytest.mark.parametrize("arm", ARM)
+def test_products_of_bf16_use_the_instructions_for_them(arm: str) -> None:
+    """Tiles of all sizes, a K that is no whole pairs or has one too many, and an epilogue; and
+    attention, of an odd number of keys."""
+    need(arm)
     rng = np.random.default_rng(0)
     g, outs, feeds, params = rlx.Graph("pairs"), list[Any](), dict[str, Any](), dict[str, Any]()
     for m, k, n in ((1, 32, 16), (11, 98, 33), (3, 7, 5)):
@@ -107,27 +114,43 @@ def test_products_of_bf16_use_the_instructions_for_them() -> None:
         feeds[f"x{m}"] = rng.standard_normal((m, k)).astype(x.dtype.numpy)
         params[f"w{m}"] = rng.standard_normal((k, n)).astype(x.dtype.numpy)
         outs.append((x @ w).relu())
+    q, keys = g.input("q", [1, 2, 33, 16], "bf16"), g.input("keys", [1, 2, 33, 16], "bf16")
+    for v in (q, keys):
+        feeds[v.name] = rng.standard_normal(v.type.static_shape).astype(v.dtype.numpy)
+    outs.append(g.attention(q, keys, keys, layout="bhsd", mask_kind="causal"))
     g.set_outputs(outs)
-    artifact = rlx.compile_artifact(g, "cpu:aarch64+bf16", params=params)
-    found = emulated.run(artifact, "cpu:aarch64", feeds)
+    artifact = rlx.compile_artifact(g, f"{arm}+bf16", params=params)
+    found = emulated.run(artifact, arm, feeds)
     for pair in zip(found, interpret(g, feeds, params), strict=True):
         a, b = (v.astype(np.float32) for v in pair)
         np.testing.assert_allclose(a, b, rtol=2**-7, atol=2**-8 * np.abs(b).max())
-    assert {BFDOT, BFMMLA} <= _words_of(artifact)
+    assert {WORDS[arm]["bfdot"], WORDS[arm]["bfmmla"]} <= _words_of(artifact)
     with pytest.raises(AssertionError, match="bf16"):
         emulated.run(artifact, "cpu:aarch64", feeds, cpu="cortex-a53")
 
 
-SDOT, BFDOT, BFMMLA = 0x4E809400, 0x6E40FC00, 0x6E40EC00
-SMMLA, UMMLA, USMMLA = 0x4E80A400, 0x6E80A400, 0x4E80AC00
+WORDS = {
+    "cpu:aarch64": {
+        "sdot": 0x4E809400, "smmla": 0x4E80A400, "ummla": 0x6E80A400, "usmmla": 0x4E80AC00,
+        "bfdot": 0x6E40FC00, "bfmmla": 0x6E40EC00,
+    },
+    "cpu:aarch64-sve256": {
+        "sdot": 0x44800000, "smmla": 0x45009800, "ummla": 0x45C09800, "usmmla": 0x45809800,
+        "bfdot": 0x64608000, "bfmmla": 0x6460E400,
+    },
+}  # fmt: skip
 """Instructions of whole vectors, without the numbers of their registers."""
 
 
 def _words_of(artifact: rlx.Artifact) -> set[int]:
     """The instructions of its objects, without the numbers of their registers."""
+    return set((_code_of(artifact) & 0xFFE0FC00).tolist())
+
+
+def _code_of(artifact: rlx.Artifact) -> Any:
+    """The words of its objects."""
     code = b"".join(data for v in artifact.variants for data in v.objects.values())
-    words = np.frombuffer(code[: len(code) // 4 * 4], "<u4")
-    return set((words & 0xFFE0FC00).tolist())
+    return np.frombuffer(code[: len(code) // 4 * 4], "<u4")
 
 
 def _bytes(rng: np.random.Generator, v: rlx.Value) -> Any:
@@ -147,3 +170,30 @@ def test_code_for_more_than_a_machine_has_is_refused_there() -> None:
     emulated.run(artifact, "cpu:aarch64", given)
     with pytest.raises(AssertionError, match="i8mm"):
         emulated.run(artifact, "cpu:aarch64", given, cpu="cortex-a53")
+
+
+LENGTHS = {"max,sve256=on": 256, "max": 512, "max,sve128=on": 128, "cortex-a53": 0}
+"""What QEMU emulates, and the bits of its registers of SVE."""
+
+
+@pytest.mark.parametrize("cpu", LENGTHS)
+def test_code_for_sve_runs_where_registers_are_as_long(cpu: str) -> None:
+    """Elsewhere it is refused, and code for NEON taken where there is some."""
+    need("cpu:aarch64-sve256")
+    g, given = _mlp()
+    params = {name: given[name] for name in "wb"}
+    wide = rlx.compile_artifact(g, "cpu:aarch64-sve256", params=params)
+    assert any(w & 0xFFE0E000 == FMLA_Z for w in _code_of(wide).tolist())
+    if LENGTHS[cpu] == 256:
+        emulated.run(wide, "cpu:aarch64", given, cpu=cpu)
+    else:
+        lacks = "sve256" if LENGTHS[cpu] else "fullfp16 sve sve256"
+        with pytest.raises(AssertionError, match=rf"needs {lacks}\).*expected code for this"):
+            emulated.run(wide, "cpu:aarch64", given, cpu=cpu)
+    both = rlx.compile_artifact(g, ["cpu:aarch64", "cpu:aarch64-sve256"], params=params)
+    (found,) = emulated.run(both, "cpu:aarch64", given, cpu=cpu)
+    np.testing.assert_allclose(found, interpret(g, given)[0], rtol=1e-5, atol=1e-7)
+
+
+FMLA_Z = 0x65A00000
+"""A product of registers of SVE under a mask, without their numbers."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import subprocess
+
 import pytest
 
 from rlx import knobs
 from rlx.errors import DeviceError
 from rlx.targets.cpu import features, make_target
-from rlx.targets.cpu.features import PRESETS, best, preset, require, selected
+from rlx.targets.cpu.features import PRESETS, PROCESSORS, best, preset, require, selected
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import f16, f32, f64
 
@@ -37,6 +41,47 @@ def test_extras_are_kept() -> None:
     assert "+avx512vnni" in found.machine.attributes
 
 
+def test_sve_is_for_one_length_of_its_registers() -> None:
+    sve = {"neon", "fullfp16", "sve"}
+    assert best(sve | {"sve256", "bf16"}).name == "aarch64-sve256+bf16"
+    assert best(sve | {"sve512", "sve2"}).name == "aarch64-sve512+sve2"
+    # What NEON has is as wide as 128 bits, and for others RLX emits no code.
+    assert best(sve | {"sve128", "sve2"}) == best({"neon", "fullfp16"})
+    assert best(sve | {"sve1024"}) == best({"neon", "fullfp16"})
+    wide = PRESETS["aarch64-sve512"]
+    assert (wide.vector_bits, wide.function_attributes) == (512, "vscale_range(4,4)")
+    assert "+sve" in wide.machine.attributes.split(",")
+    assert PRESETS["aarch64"].function_attributes == ""
+
+
+GCC_SAYS = {
+    "dotprod": "DOTPROD", "bf16": "BF16_VECTOR_ARITHMETIC", "i8mm": "MATMUL_INT8",
+    "fullfp16": "FP16_VECTOR_ARITHMETIC", "sve": "SVE", "sve2": "SVE2",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", PROCESSORS)
+def test_processors_have_what_gcc_says(name: str) -> None:
+    """All of it, but for SVE where NEON's registers are as wide."""
+    command = ["aarch64-linux-gnu-gcc", f"-mcpu={name}", "-dM", "-E", "-x", "c", os.devnull]
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} not on PATH (or run `make drivers`)")
+    made = subprocess.run(command, capture_output=True, text=True, check=False)
+    if made.returncode:
+        assert "unknown value" in made.stderr
+        pytest.skip(f"this GCC knows no {name}")
+    said = {n for n, macro in GCC_SAYS.items() if f"__ARM_FEATURE_{macro} 1" in made.stdout}
+    found = preset(name)
+    narrow = {"sve", "sve2"} if found.vector_bits == 128 else set[str]()
+    assert found.has & set(GCC_SAYS) == said - narrow
+
+
+def test_a_name_of_a_processor_is_one_of_its_features() -> None:
+    assert preset("neoverse-v1").name == "aarch64-sve256+bf16+dotprod+i8mm"
+    assert preset("neoverse-n1+i8mm").name == "aarch64+dotprod+fullfp16+i8mm"
+    assert preset("a64fx") == PRESETS["aarch64-sve512"]
+
+
 def test_too_old_a_machine() -> None:
     with pytest.raises(DeviceError, match=r"neither AVX2.*it reports: avx, sse2"):
         best({"avx", "sse2"})
@@ -51,6 +96,9 @@ def test_too_old_a_machine() -> None:
             "extra 'avx512vni' of x86-64-v4; did you mean 'avx512vnni'",
         ),
         ("x86-64-v3+amx-tile", "unknown extra 'amx-tile'.*known are none"),
+        ("aarch64+sve2", "unknown extra 'sve2' of aarch64; .*known are bf16, dotprod"),
+        ("aarch64-sve384", "unknown CPU 'aarch64-sve384'; did you mean 'aarch64-sve512'"),
+        ("neoverse-v3", "unknown CPU 'neoverse-v3'; did you mean 'neoverse-v2'"),
     ],
 )
 def test_unknown_names(name: str, message: str) -> None:

@@ -90,6 +90,12 @@ def test_each_constant_takes_the_nearest_type() -> None:
     )
 
 
+def test_an_intrinsic_has_the_name_of_its_version() -> None:
+    kinds = "<vscale x 4 x float> {}(<vscale x 4 x float>, <vscale x 8 x bfloat>)"
+    line = "declare " + kinds.format("@llvm.aarch64.sve.fmmla.nxv4f32.nxv8bf16")
+    assert to_llvm22(line) == "declare " + kinds.format("@llvm.aarch64.sve.bfmmla")
+
+
 @pytest.mark.parametrize(
     "line",
     [

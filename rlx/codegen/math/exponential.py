@@ -199,8 +199,10 @@ def _power(shifted: Reg) -> Reg:
 
 
 def exp2_bf16(x: Reg) -> Reg:
-    """2^x of f32 for x ≤ 0, to be rounded to bf16 by an instruction that takes subnormal numbers
-    for 0, on registers of AVX-512: within 2^-17 of it, and subnormal or 0 below -126.9."""
+    """2^x of f32 for x ≤ 0, to be rounded to bf16 by an instruction that may take subnormal numbers
+    for 0: on registers of AVX-512 within 2^-17 of it, and subnormal or 0 below -126.9."""
+    if not _has_table(x):
+        return exp2(x)
     k = x.k
     shifted, r = _sixteenths(k.select(x < -127.0, -127.0, x))
     root = _power(shifted)

@@ -176,7 +176,7 @@ class Decoder(ABC):
 def _looked_up(r: Record, table: Sequence[float], index: Reg) -> Reg:
     """The number of 16 that the low 4 bits of each lane name."""
     k, lanes = r.k, r.lanes
-    if lanes != 16 or k.target.vector_bytes != 64:
+    if lanes != 16 or "avx512f" not in k.target.has:
         # Only tables of consecutive numbers come here, whose period may be shorter.
         period = next(p for p in (4, 16) if list(table) == list(table[:p]) * (16 // p))
         step = table[1] - table[0]

@@ -14,21 +14,18 @@ from collections.abc import Sequence
 
 from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.codegen.reg import INDEX, Buffer, Reg, mlir_type
+from rlx.kernels.matmul import dot_arm
 from rlx.types import DType, bf16, f32, i8, i32, i64, u8, u32
 
 __all__ = [
-    "bytes_less", "dot", "dot_alike", "fours", "group_of", "joined", "matrix", "matrix_name",
-    "paired", "parts", "store_words", "takes_alike", "word", "words",
+    "bytes_less", "dot", "dot_alike", "fours", "group_of", "joined", "paired", "parts",
+    "store_words", "takes_alike", "word", "words",
 ]  # fmt: skip
 
 _LANES, _NEON = 16, 4
 _BF16 = "llvm.x86.avx512bf16.dpbf16ps.512"
-_BFDOT = "llvm.aarch64.neon.bfdot.v4f32.v8bf16"
 _ROUND = "llvm.x86.avx512bf16.cvtne2ps2bf16.512"
 _I8 = "llvm.x86.avx512.vpdpbusd.512"
-_MIXED = "llvm.aarch64.neon.usdot.v4i32.v16i8"
-_SIGNED = "llvm.aarch64.neon.sdot.v4i32.v16i8"
-_UNSIGNED = "llvm.aarch64.neon.udot.v4i32.v16i8"
 _HAVE_DOTS = frozenset(["dotprod", "i8mm", "bf16"])
 """Extras of AArch64 by which products of groups are made."""
 _PAIRS = {16: "llvm.x86.avx512.pmaddubs.w.512", 8: "llvm.x86.avx2.pmadd.ub.sw"}
@@ -92,7 +89,9 @@ def joined(k: Kernel, elements: Sequence[Reg], dt: DType) -> Reg:
 
 
 def paired(k: Kernel, first: Reg, second: Reg) -> Reg:
-    """Pairs of vectors of f32, each rounded to bf16; subnormal numbers count as 0."""
+    """Pairs of vectors of f32, each rounded to bf16; subnormal numbers may count as 0."""
+    if "sve" in k.target.has:
+        return dot_arm.paired(k, first, second)
     kind = f"vector<{2 * _LANES}xbf16>"
     rounded = k.op(
         f'llvm.call_intrinsic "{_ROUND}"({second.name}, {first.name}) :'
@@ -138,21 +137,19 @@ def _kind(b: Buffer, lanes: int) -> str:
 def dot(k: Kernel, x: Reg, y: Reg, total: Reg) -> Reg:
     """``total`` plus the products of two operands, group by group; by the type of ``total``, f32
     for "bf16" and i32 for "i8". Of integers x is the unsigned one and y the signed one."""
-    if total.dtype.is_float:
-        return _call(k, _BFDOT if "bf16" in k.target.has else _BF16, x, y, total, "bf16")
-    return _call(k, _MIXED if "i8mm" in k.target.has else _I8, x, y, total, "i8")
+    unit, ours, others = ("bf16", "bfdot", _BF16) if total.dtype.is_float else ("i8mm", "usdot", _I8)
+    if unit in k.target.has:
+        return dot_arm.multiplied(k, ours, x, y, total)
+    return _call(k, others, x, y, total)
 
 
 def dot_alike(k: Kernel, x: Reg, y: Reg, total: Reg, dt: DType) -> Reg:
     """``dot`` of bytes that are both of the type ``dt``."""
-    return _call(k, _SIGNED if dt is i8 else _UNSIGNED, x, y, total, "i8")
+    return dot_arm.multiplied(k, "sdot" if dt is i8 else "udot", x, y, total)
 
 
-def _call(k: Kernel, name: str, x: Reg, y: Reg, total: Reg, element: str) -> Reg:
-    kind = f"vector<{total.lanes * (2 if element == 'bf16' else 4)}x{element}>"
-    parts = [
-        k.op(f"vector.bitcast {v.name} : {v.mlir} to {kind}", u32, total.lanes).name for v in (x, y)
-    ]
+def _call(k: Kernel, name: str, x: Reg, y: Reg, total: Reg) -> Reg:
+    kind, parts = dot_arm.as_groups(k, x, y, total)
     args = ", ".join([total.name, *parts])
     return k.op(
         f'llvm.call_intrinsic "{name}"({args}) : ({total.mlir}, {kind}, {kind}) -> {total.mlir}',
@@ -161,29 +158,14 @@ def _call(k: Kernel, name: str, x: Reg, y: Reg, total: Reg, element: str) -> Reg
     )
 
 
-def matrix_name(target: KernelTarget, a: DType, b: DType) -> str | None:
-    """The instruction of AArch64 that multiplies two rows of A, of two groups each, by two columns
-    of B; None without one. Of integers of two kinds it takes the unsigned ones first."""
-    if a is b is bf16 and "bf16" in target.has:
-        return "llvm.aarch64.neon.bfmmla"
-    if "i8mm" not in target.has or not {a, b} <= {i8, u8}:
-        return None
-    kind = "us" if a is not b else "s" if a is i8 else "u"
-    return f"llvm.aarch64.neon.{kind}mmla.v4i32.v16i8"
-
-
-def matrix(k: Kernel, name: str, x: Reg, y: Reg, total: Reg) -> Reg:
-    """``total``, 2 x 2 numbers, plus the products of two rows of x and two of y."""
-    return _call(k, name, x, y, total, "bf16" if total.dtype.is_float else "i8")
-
-
 def fours(k: Kernel, codes: Reg, x: Reg, total: Reg, bits: int) -> Reg:
     """``total`` plus the products of fours of codes, unsigned and of so many bits, and signed bytes
     of -127 to 127; exact on every target."""
     has, lanes = k.target.has, total.lanes
-    if ("avx512vnni" in has and lanes == _LANES) or ("i8mm" in has and lanes == _NEON):
+    arm = "sve" in has or lanes == _NEON
+    if ("avx512vnni" in has and lanes == _LANES) or ("i8mm" in has and arm):
         return dot(k, codes, x, total)
-    if takes_alike(k.target) and lanes == _NEON:
+    if takes_alike(k.target) and arm:
         # Codes of 7 bits are signed bytes too; the eighth counts by itself.
         if bits == 8:
             ones = dot_alike(k, codes >> 7 & 0x01010101, x, k.const(0, total.dtype, lanes), i8)

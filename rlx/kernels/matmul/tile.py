@@ -18,7 +18,8 @@ from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget
 from rlx.codegen.control import Body
 from rlx.codegen.reg import Buffer, Reg
-from rlx.kernels.matmul.dot import dot, dot_alike, matrix_name, word, words
+from rlx.kernels.matmul.dot import dot, dot_alike, word, words
+from rlx.kernels.matmul.dot_arm import matrix_name
 from rlx.kernels.matmul.tile_pairs import PairTile
 from rlx.types import DType, f32, f64, i32, i64, u8, u32, u64
 

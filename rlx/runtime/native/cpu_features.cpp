@@ -7,6 +7,9 @@
 #elif (defined(__aarch64__) || defined(__riscv)) && defined(__linux__)
 #include <sys/auxv.h>
 #endif
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/prctl.h>
+#endif
 #if defined(__linux__)
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -146,6 +149,14 @@ constexpr Feature kFeatures[] = {
     {"sme", AT_HWCAP2, 23},
 };
 
+// The bits of an SVE register in this process, which the system may hold below the machine's; 0
+// without SVE. Headers before Linux 4.15 do not name the request.
+int sve_bits() {
+  constexpr int kGetVectorLength = 51, kBytes = 0xffff;
+  const int found = prctl(kGetVectorLength, 0, 0, 0, 0);
+  return found < 0 ? 0 : 8 * (found & kBytes);
+}
+
 }  // namespace
 
 std::vector<std::string> cpu_features() {
@@ -153,6 +164,8 @@ std::vector<std::string> cpu_features() {
   for (const Feature& feature : kFeatures) {
     if ((getauxval(feature.type) >> feature.bit & 1) != 0) found.push_back(feature.name);
   }
+  // Code for SVE is made for one length.
+  if (const int bits = sve_bits(); bits > 0) found.push_back("sve" + std::to_string(bits));
   return found;
 }
 

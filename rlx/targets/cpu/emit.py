@@ -63,15 +63,20 @@ def to_llvm(kernels: Sequence[KernelText], features: Features, *, lines: bool = 
     With ``lines`` an instruction says by ``!dbg`` which line of the text it came from, counted from
     the kernel's first.
     """
-    text = framed(kernels, 64, lines)
+    text = framed(kernels, 64, lines, features.function_attributes)
     if features.arch == "riscv64":
         text = with_conversions(text, boxed=True, group="1000")
     return text
 
 
-def framed(kernels: Sequence[KernelText], index_bits: Literal[32, 64], lines: bool = False) -> str:
+def framed(
+    kernels: Sequence[KernelText],
+    index_bits: Literal[32, 64],
+    lines: bool = False,
+    attributes: str = "",
+) -> str:
     """LLVM 22 text of kernels whose indices and sizes have so many bits, for any machine. The
-    attributes of its functions are number 1000."""
+    attributes of its functions, those given among them, are number 1000."""
     check_kernels(kernels, "cpu")
     bodies = "\n".join(_as_body(k) for k in kernels)
     # The module's own head stands before the first line, so that kernel lines count from 1.
@@ -80,7 +85,7 @@ def framed(kernels: Sequence[KernelText], index_bits: Literal[32, 64], lines: bo
     # It says how wide an index is; the layout that counts is the machine's.
     text = _local(to_llvm22(_LAYOUT.sub("", made)))
     frames = "\n".join(_frame(k, index_bits) for k in kernels)
-    return f"{text}\n{frames}\nattributes #1000 = {{ {_FUNCTION_ATTRIBUTES} }}\n"
+    return f"{text}\n{frames}\nattributes #1000 = {{ {_FUNCTION_ATTRIBUTES} {attributes} }}\n"
 
 
 class _Lowering:

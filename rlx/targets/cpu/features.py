@@ -13,7 +13,7 @@ from rlx.targets.preset import check_extras, find_preset
 if TYPE_CHECKING:
     from rlx.targets.llvm.machine import Machine
 
-__all__ = ["DEFAULT", "PRESETS", "Features", "best", "detect", "preset", "require", "selected"]
+__all__ = ["DEFAULT", "PRESETS", "PROCESSORS", "Features", "best", "detect", "preset", "require", "selected"]
 
 # By the names of the native CPUID reader; x86-64 psABI, section 3.1.1, for the two levels.
 _V3 = frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])
@@ -23,6 +23,9 @@ _X86_EXTRAS = frozenset(
 )
 _NEON = frozenset(["neon"])
 _ARM_EXTRAS = frozenset(["dotprod", "bf16", "i8mm", "fullfp16"])
+# Code for SVE is made for one length of its registers, which the native reader names beside it. All
+# that have SVE compute with f16.
+_SVE = _NEON | {"sve", "fullfp16"}
 # The general-purpose extensions G, C and the vectors V, which are 128 bits or more: RVA23's base.
 _RVV = frozenset(["m", "a", "f", "d", "c", "v"])
 
@@ -52,6 +55,12 @@ class Features(NamedTuple):
         return self.arch.replace("-", "_")
 
     @property
+    def function_attributes(self) -> str:
+        """What LLVM is told of every function: how many times 128 bits a register of SVE has, by
+        which it makes vectors of that width of SVE's instructions."""
+        return f"vscale_range({(n := self.vector_bits // 128)},{n})" if "sve" in self.has else ""
+
+    @property
     def machine(self) -> Machine:
         """The machine that LLVM emits code for: ELF on every system, since RLX loads it itself."""
         from rlx.targets.llvm.machine import Machine  # a hit of the compile cache needs no LLVM
@@ -59,7 +68,7 @@ class Features(NamedTuple):
         extras = [f"+{name}" for name in sorted(self.has - PRESETS[self.isa].has)]
         if self.arch == "aarch64":
             # Some systems keep x18 for themselves; code without it runs on all.
-            extras += ["+neon", "+reserve-x18"]
+            extras += ["+neon", *(["+sve"] if "sve" in self.has else []), "+reserve-x18"]
             return Machine("aarch64", "aarch64-unknown-linux-gnu", "generic", ",".join(extras))
         if self.arch == "riscv64":
             # Linker relaxation would leave distances within a function to a linker.
@@ -75,32 +84,51 @@ PRESETS: dict[str, Features] = {
     f.isa: f
     for f in (
         Features("aarch64", "aarch64", 128, 32, _NEON),
+        Features("aarch64", "aarch64-sve256", 256, 32, _SVE | {"sve256"}),
+        Features("aarch64", "aarch64-sve512", 512, 32, _SVE | {"sve512"}),
         Features("riscv64", "riscv64", 128, 32, _RVV),
         Features("x86-64", "x86-64-v3", 256, 16, _V3),
         Features("x86-64", "x86-64-v4", 512, 32, _V4),
     )
 }
 
+PROCESSORS = {
+    "a64fx": "aarch64-sve512",
+    "neoverse-n1": "aarch64+dotprod+fullfp16",
+    "neoverse-n2": "aarch64+bf16+dotprod+fullfp16+i8mm",
+    "neoverse-v1": "aarch64-sve256+bf16+dotprod+i8mm",
+    "neoverse-v2": "aarch64+bf16+dotprod+fullfp16+i8mm",
+}
+"""What processors have, by their names. Where registers of SVE have 128 bits (N2, V2), NEON's
+instructions do as much."""
+
 DEFAULT = "host"
 """What RLX_CPU names, or else this machine."""
 
 
+_NAMES = {**{name: name for name in PRESETS}, **PROCESSORS}
+
+
 def preset(name: str) -> Features:
-    """The features called ``name``, such as ``x86-64-v3`` or ``x86-64-v4+avx512vnni``.
+    """The features called ``name``, such as ``x86-64-v3``, ``x86-64-v4+avx512vnni`` or
+    ``neoverse-v1``.
 
     Raises DeviceError for an unknown isa, and for an extra that the isa's family does not have.
     """
     if name == DEFAULT:
         return selected()
-    isa, *extras = name.split("+")
-    base = find_preset(PRESETS, isa, "CPU", "code")
+    first, *more = name.split("+")
+    isa, *extras = find_preset(_NAMES, first, "CPU", "code").split("+") + more
+    base = PRESETS[isa]
     check_extras(isa, extras, sorted(_extras(base.arch, isa)))
     return Features(base.arch, isa, base.vector_bits, base.registers, base.has | set(extras))
 
 
 def _extras(arch: str, isa: str) -> frozenset[str]:
+    if arch == "aarch64":
+        return _ARM_EXTRAS if isa == "aarch64" else _ARM_EXTRAS | {"sve2"}
     if arch != "x86-64":
-        return _ARM_EXTRAS if arch == "aarch64" else frozenset()
+        return frozenset()
     return _X86_EXTRAS if isa == "x86-64-v4" else frozenset()
 
 

@@ -66,6 +66,9 @@ _AARCH64 = _words(
     """
     aarch64.neon.sdot aarch64.neon.udot aarch64.neon.usdot aarch64.neon.bfdot
     aarch64.neon.smmla aarch64.neon.ummla aarch64.neon.usmmla aarch64.neon.bfmmla
+    aarch64.sve.sdot aarch64.sve.udot aarch64.sve.usdot aarch64.sve.bfdot
+    aarch64.sve.smmla aarch64.sve.ummla aarch64.sve.usmmla aarch64.sve.bfmmla
+    aarch64.sve.fcvt.bf16f32.v2 aarch64.sve.fcvtnt.bf16f32.v2
     """
 )
 _NVPTX = _words(
@@ -111,7 +114,7 @@ _ATTRIBUTES = _words(
     alwaysinline noinline nounwind willreturn mustprogress nofree nosync norecurse nocallback
     nocreateundeforpoison speculatable convergent memory noalias nocapture captures nonnull
     noundef readonly readnone writeonly align dereferenceable zeroext signext immarg range
-    argmemonly inaccessiblememonly cold hot optnone returned noredzone
+    argmemonly inaccessiblememonly cold hot optnone returned noredzone vscale_range
     "no-builtins" "no-jump-tables" "target-cpu" "target-features" "uniform-work-group-size"
     "amdgpu-flat-work-group-size" "amdgpu-waves-per-eu" "amdgpu-no-dispatch-ptr"
     "amdgpu-no-queue-ptr" "amdgpu-no-dispatch-id" "amdgpu-no-implicitarg-ptr"

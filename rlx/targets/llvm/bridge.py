@@ -1,6 +1,6 @@
 """From the LLVM IR text that MLIR prints (LLVM 24) to the text that llvmlite parses (LLVM 22).
 
-The two versions differ in floating-point constants alone. LLVM 24 prints the shortest decimal
+The two versions differ in floating-point constants, and in the names of a few intrinsics. LLVM 24 prints the shortest decimal
 that reads back as the same value of its type, ``f0x`` with the bits where it has no short
 decimal, and ``+inf``, ``+qnan``, ``-nan(0x5)``, ``+snan(0x1)``. LLVM 22 takes a decimal only
 where it is exact, and otherwise hexadecimal: ``0xH`` half, ``0xR`` bfloat, and for float and
@@ -43,11 +43,17 @@ _MAY_HOLD_ONE = re.compile(r"\d(?:\.\d|[eE][-+])|f0x|[-+](?:inf|[qs]?nan)")
 _MARKS = [re.compile(mark) for mark in (r"\.\d", r"e[-+]", r"E[-+]", "f0x", "inf", "nan")]
 
 
+_RENAMED = {"@llvm.aarch64.sve.fmmla.nxv4f32.nxv8bf16(": "@llvm.aarch64.sve.bfmmla("}
+"""Intrinsics that LLVM 22 has under another name."""
+
+
 def to_llvm22(text: str) -> str:
-    """Rewrite the floating-point constants of LLVM 24's text for LLVM 22.
+    """Rewrite the floating-point constants and intrinsics of LLVM 24's text for LLVM 22.
 
     Raises ToolchainError for a constant whose type is none of half, bfloat, float and double.
     """
+    for name, before in _RENAMED.items():
+        text = text.replace(name, before)
     out: list[str] = []
     done = 0
     found = {text.rfind("\n", 0, m.start()) + 1 for mark in _MARKS for m in mark.finditer(text)}

@@ -3,6 +3,7 @@
 # RUN: %rlx-opt %t.lir --emit=asm --target=cpu:x86-64-v3 | %filecheck %s --check-prefix=V3
 # RUN: %rlx-opt %t.lir --emit=asm --target=cpu:x86-64-v4 | %filecheck %s --check-prefix=V4
 # RUN: %rlx-opt %t.lir --emit=asm --target=cpu:aarch64 | %filecheck %s --check-prefix=ARM
+# RUN: %rlx-opt %t.lir --emit=asm --target=cpu:aarch64-sve256 | %filecheck %s --check-prefix=SVE
 # RUN: %rlx-opt %t.lir --emit=asm --target=cpu:riscv64 | %filecheck %s --check-prefix=RISCV
 # RUN: %rlx-opt %t.lir --emit=llvm --target=cpu:x86-64-v3 | %filecheck %s --check-prefix=LLVM
 
@@ -25,6 +26,11 @@
 
 # ARM-NOT: ymm
 # ARM: fmla v{{[0-9]+}}.4s
+
+# The end of a row is part of a vector here too, and no register of NEON takes part in a product.
+# SVE-NOT: fmla v
+# SVE-DAG: fmla z{{[0-9]+}}.s, p
+# SVE-DAG: ld1w { z{{[0-9]+}}.s }, p{{[1-9]}}/z
 
 # RISCV-NOT: call{{.*}}fma
 # RISCV: vfmacc.v{{[vf]}}
