@@ -26,17 +26,19 @@ ROOT = FOLDER.parent
 
 
 class Cpu(NamedTuple):
-    """A CPU that QEMU emulates: its name there, the Debian package of its C++ compiler, and what
-    its programs link besides the runtime's own libraries."""
+    """A CPU that QEMU emulates: its name there, the Debian package of its C++ compiler, the targets
+    whose code it runs, and what its programs link besides the runtime's own libraries."""
 
     arch: str
     package: str
+    targets: tuple[str, ...]
     libraries: tuple[str, ...] = ()
 
 
 CPUS = (
-    Cpu("aarch64", "g++-aarch64-linux-gnu"),
-    Cpu("riscv64", "g++-riscv64-linux-gnu", ("-latomic",)),  # GCC 12 calls it for single bytes
+    Cpu("aarch64", "g++-aarch64-linux-gnu", ("cpu:aarch64", "cpu:aarch64-sve256")),
+    # GCC 12 calls the library for single bytes.
+    Cpu("riscv64", "g++-riscv64-linux-gnu", ("cpu:riscv64",), ("-latomic",)),
 )
 
 QEMU = "qemu-user"
@@ -108,7 +110,7 @@ def main() -> None:
     chosen = [cpu for cpu in CPUS if one(root, _compiler(cpu)) is not None]
     for cpu in chosen:
         build(cpu, root)
-    expect([f"cpu:{cpu.arch}" for cpu in chosen])
+    expect([target for cpu in chosen for target in cpu.targets])
     print(f"runners for {', '.join(c.arch for c in chosen)} are in {root / 'usr' / 'bin'}")
 
 

@@ -79,7 +79,11 @@ def run_graph(
 
 
 def run(
-    artifact: Artifact, target: str, feeds: Mapping[str, Array], cpu: str | None = None
+    artifact: Artifact,
+    target: str,
+    feeds: Mapping[str, Array],
+    cpu: str | None = None,
+    threads: int = 2,
 ) -> list[Array]:
     """The outputs of an artifact; AssertionError with what the runner says if it fails."""
     with tempfile.TemporaryDirectory(prefix="rlx-emulated-") as folder:
@@ -97,7 +101,7 @@ def run(
         done = subprocess.run(
             command,
             capture_output=True, text=True, check=False, timeout=900,
-            env={**os.environ, "RLX_NUM_THREADS": "2"},
+            env={**os.environ, "RLX_NUM_THREADS": str(threads)},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         return [

@@ -116,7 +116,7 @@ def test_products_of_bf16_use_the_instructions_for_them(arm: str) -> None:
         outs.append((x @ w).relu())
     q, keys = g.input("q", [1, 2, 33, 16], "bf16"), g.input("keys", [1, 2, 33, 16], "bf16")
     for v in (q, keys):
-        feeds[v.name] = rng.standard_normal(v.type.static_shape).astype(v.dtype.numpy)
+        feeds[str(v.name)] = rng.standard_normal(v.type.static_shape).astype(v.dtype.numpy)
     outs.append(g.attention(q, keys, keys, layout="bhsd", mask_kind="causal"))
     g.set_outputs(outs)
     artifact = rlx.compile_artifact(g, f"{arm}+bf16", params=params)

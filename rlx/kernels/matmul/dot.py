@@ -137,7 +137,9 @@ def _kind(b: Buffer, lanes: int) -> str:
 def dot(k: Kernel, x: Reg, y: Reg, total: Reg) -> Reg:
     """``total`` plus the products of two operands, group by group; by the type of ``total``, f32
     for "bf16" and i32 for "i8". Of integers x is the unsigned one and y the signed one."""
-    unit, ours, others = ("bf16", "bfdot", _BF16) if total.dtype.is_float else ("i8mm", "usdot", _I8)
+    unit, ours, others = (
+        ("bf16", "bfdot", _BF16) if total.dtype.is_float else ("i8mm", "usdot", _I8)
+    )
     if unit in k.target.has:
         return dot_arm.multiplied(k, ours, x, y, total)
     return _call(k, others, x, y, total)

@@ -1,5 +1,5 @@
-"""The instructions of AArch64 that multiply groups, as ``dot.py`` has them: NEON's on vectors of 128
-bits, and SVE's of the same names, where a target has it, on vectors of any length up to its
+"""The instructions of AArch64 that multiply groups, as ``dot.py`` has them: NEON's on vectors of
+128 bits, and SVE's of the same names, where a target has it, on vectors of any length up to its
 registers'.
 """
 
@@ -50,7 +50,8 @@ def _whole_type(x: Reg) -> str:
 
 def _whole(k: Kernel, x: Reg, kind: str = "") -> str:
     """A vector as a register of SVE, of the type ``kind`` if that is not of its lanes. It moves
-    nothing."""
+    nothing. Cast before, as a vector of bf16 of a fixed length, it can end LLVM 22's code
+    generator."""
     own = _whole_type(x)
     rest = k.op(f"llvm.mlir.poison : {own}", x.dtype, 0).name
     text = f"vector.scalable.insert {x.name}, {rest}[0] : {x.mlir} into {own}"

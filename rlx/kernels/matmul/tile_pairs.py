@@ -3,7 +3,8 @@ USMMLA and BFMMLA of AArch64, and SVE's of these names, which do so in each 128 
 
 Panels and rows lie as for single groups (``tile.py``): the groups of two steps are put side by side
 in registers. A sum is a vector of 2 x 2 numbers within the loop, or of several such, and one of a
-row's columns outside of it. A row without a second one is multiplied twice, so that its bits are those of other tiles.
+row's columns outside of it. A row without a second one is multiplied twice, so that its bits are
+those of other tiles.
 """
 
 from __future__ import annotations

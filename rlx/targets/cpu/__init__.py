@@ -1,4 +1,4 @@
-"""CPUs: x86-64 with AVX2 or AVX-512, aarch64 with NEON, and riscv64 with V."""
+"""CPUs: x86-64 with AVX2 or AVX-512, aarch64 with NEON or SVE, and riscv64 with V."""
 
 from __future__ import annotations
 

@@ -13,7 +13,10 @@ from rlx.targets.preset import check_extras, find_preset
 if TYPE_CHECKING:
     from rlx.targets.llvm.machine import Machine
 
-__all__ = ["DEFAULT", "PRESETS", "PROCESSORS", "Features", "best", "detect", "preset", "require", "selected"]
+__all__ = [
+    "DEFAULT", "PRESETS", "PROCESSORS", "Features", "best", "detect", "preset", "require",
+    "selected",
+]  # fmt: skip
 
 # By the names of the native CPUID reader; x86-64 psABI, section 3.1.1, for the two levels.
 _V3 = frozenset(["avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"])

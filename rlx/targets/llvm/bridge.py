@@ -1,11 +1,11 @@
 """From the LLVM IR text that MLIR prints (LLVM 24) to the text that llvmlite parses (LLVM 22).
 
-The two versions differ in floating-point constants, and in the names of a few intrinsics. LLVM 24 prints the shortest decimal
-that reads back as the same value of its type, ``f0x`` with the bits where it has no short
-decimal, and ``+inf``, ``+qnan``, ``-nan(0x5)``, ``+snan(0x1)``. LLVM 22 takes a decimal only
-where it is exact, and otherwise hexadecimal: ``0xH`` half, ``0xR`` bfloat, and for float and
-double ``0x`` with the bits of the value as a double. The rewriting below is exact for every bit
-pattern of the four types.
+The two versions differ in floating-point constants, and in the name of an intrinsic. LLVM 24
+prints the shortest decimal that reads back as the same value of its type, ``f0x`` with the bits
+where it has no short decimal, and ``+inf``, ``+qnan``, ``-nan(0x5)``, ``+snan(0x1)``. LLVM 22
+takes a decimal only where it is exact, and otherwise hexadecimal: ``0xH`` half, ``0xR`` bfloat, and
+for float and double ``0x`` with the bits of the value as a double. The rewriting below is exact for
+every bit pattern of the four types.
 """
 
 from __future__ import annotations
