@@ -79,6 +79,11 @@ def test_products_of_bytes_use_the_instructions_for_them(arm: str, extra: str) -
                 x, w = g.input(f"x{name}", [m, k], a), g.param(f"w{name}", [k, n], b)
                 feeds[f"x{name}"], params[f"w{name}"] = _bytes(rng, x), _bytes(rng, w)
                 outs.append(matmul_integer(x, w))
+    for a, b in (("u8", "i8"), ("i8", "i8"), ("i8", "u8")):
+        name = f"c{a}{b}"
+        x, w = g.input(f"x{name}", [1, 5, 6, 7], a), g.param(f"w{name}", [9, 5, 3, 3], b)
+        feeds[f"x{name}"], params[f"w{name}"] = _bytes(rng, x), _bytes(rng, w)
+        outs.append(g.conv_integer(x, w, padding=1))
     for scheme in ("q4_0", "q6_k", "q8_0"):
         packed = rlx.quant.quantize(rng.standard_normal((33, 256)).astype(np.float32), scheme)
         x, w = g.input(f"x{scheme}", [3, 256]), g.param(f"w{scheme}", packed.shape, "u8")
@@ -181,18 +186,21 @@ def test_code_for_sve_runs_where_registers_are_as_long(cpu: str) -> None:
     """Elsewhere it is refused, and code for NEON taken where there is some."""
     need("cpu:aarch64-sve256")
     g, given = _mlp()
-    params = {name: given[name] for name in "wb"}
-    wide = rlx.compile_artifact(g, "cpu:aarch64-sve256", params=params)
-    assert any(w & 0xFFE0E000 == FMLA_Z for w in _code_of(wide).tolist())
-    if LENGTHS[cpu] == 256:
-        emulated.run(wide, "cpu:aarch64", given, cpu=cpu)
-    else:
-        lacks = "sve256" if LENGTHS[cpu] else "fullfp16 sve sve256"
-        with pytest.raises(AssertionError, match=rf"needs {lacks}\).*expected code for this"):
-            emulated.run(wide, "cpu:aarch64", given, cpu=cpu)
-    both = rlx.compile_artifact(g, ["cpu:aarch64", "cpu:aarch64-sve256"], params=params)
-    (found,) = emulated.run(both, "cpu:aarch64", given, cpu=cpu)
-    np.testing.assert_allclose(found, interpret(g, given)[0], rtol=1e-5, atol=1e-7)
+    params, expected = {name: given[name] for name in "wb"}, interpret(g, given)[0]
+    levels = {bits: f"cpu:aarch64-sve{bits}" for bits in (256, 512)}
+    for bits, level in levels.items():
+        wide = rlx.compile_artifact(g, level, params=params)
+        assert any(w & 0xFFE0E000 == FMLA_Z for w in _code_of(wide).tolist())
+        if LENGTHS[cpu] == bits:
+            (found,) = emulated.run(wide, "cpu:aarch64", given, cpu=cpu)
+            np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
+        else:
+            lacks = f"sve{bits}" if LENGTHS[cpu] else f"fullfp16 sve sve{bits}"
+            with pytest.raises(AssertionError, match=rf"needs {lacks}\).*expected code for this"):
+                emulated.run(wide, "cpu:aarch64", given, cpu=cpu)
+    every = rlx.compile_artifact(g, ["cpu:aarch64", *levels.values()], params=params)
+    (found,) = emulated.run(every, "cpu:aarch64", given, cpu=cpu)
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-7)
 
 
 FMLA_Z = 0x65A00000

@@ -85,7 +85,8 @@ def framed(
     # It says how wide an index is; the layout that counts is the machine's.
     text = _local(to_llvm22(_LAYOUT.sub("", made)))
     frames = "\n".join(_frame(k, index_bits) for k in kernels)
-    return f"{text}\n{frames}\nattributes #1000 = {{ {_FUNCTION_ATTRIBUTES} {attributes} }}\n"
+    given = " ".join(filter(None, (_FUNCTION_ATTRIBUTES, attributes)))
+    return f"{text}\n{frames}\nattributes #1000 = {{ {given} }}\n"
 
 
 class _Lowering:
