@@ -128,7 +128,7 @@ def main() -> int:
     parser.add_argument("--model", action="append", choices=list(MODELS))
     parser.add_argument("--sizes", type=int, default=300)
     parser.add_argument("--bits", type=int, default=5)
-    parser.add_argument("--timed", type=int, default=20)
+    parser.add_argument("--timed", type=int, default=100)
     parser.add_argument("--speed", type=int, default=20)
     given = parser.parse_args()
     heads = "model|variants|general|more|bits|first call more|95 of 100|compiles|speed|least speed"

@@ -13,7 +13,12 @@ TEST(aligned_buffer_grows_and_keeps_its_alignment) {
   std::byte* small = buffer.reserve(100);
   CHECK(reinterpret_cast<uintptr_t>(small) % kCacheLine == 0);
   CHECK(buffer.reserve(50) == small);
+  CHECK(buffer.capacity() == 100);
   CHECK(reinterpret_cast<uintptr_t>(buffer.reserve(100000)) % kCacheLine == 0);
+  CHECK(buffer.capacity() == 100000);
+  std::byte* grown = buffer.reserve(100001);
+  CHECK(buffer.capacity() == 200000);
+  CHECK(buffer.reserve(150000) == grown);
 }
 
 TEST(aligned_buffer_survives_a_failed_growth) {

@@ -29,6 +29,13 @@ void advise_huge_pages([[maybe_unused]] void* block, [[maybe_unused]] size_t byt
 #endif
 }
 
+void* allocated(size_t bytes, size_t least) noexcept {
+  const auto alignment = std::align_val_t(alignment_for(bytes, least));
+  void* found = ::operator new(bytes, alignment, std::nothrow);
+  if (found != nullptr) advise_huge_pages(found, bytes);
+  return found;
+}
+
 }  // namespace
 
 void trim_heap() {
@@ -43,13 +50,15 @@ AlignedBuffer::~AlignedBuffer() {
 
 std::byte* AlignedBuffer::reserve(size_t bytes) noexcept {
   if (bytes <= capacity_) return data_;
-  const auto alignment = std::align_val_t(alignment_for(bytes, alignment_));
-  void* grown = ::operator new(bytes, alignment, std::nothrow);
+  // A block that grew once grows again: what lies behind the bytes asked for takes no memory until
+  // it is touched, and what was touched need not be faulted in anew at each larger size.
+  size_t room = std::max(bytes, 2 * capacity_);
+  void* grown = allocated(room, alignment_);
+  if (grown == nullptr) grown = allocated(room = bytes, alignment_);
   if (grown == nullptr) return nullptr;
-  advise_huge_pages(grown, bytes);
   ::operator delete(data_, std::align_val_t(alignment_for(capacity_, alignment_)));
   data_ = static_cast<std::byte*>(grown);
-  capacity_ = bytes;
+  capacity_ = room;
   return data_;
 }
 

@@ -15,7 +15,8 @@ inline constexpr size_t kSlack = 64 * 1024;
 // Gives the free pages of the C library's heap back to the system, where it keeps them.
 void trim_heap();
 
-// A block of aligned memory, grown on demand; growing loses the contents.
+// A block of aligned memory, grown on demand, to twice its size at least; growing loses the
+// contents.
 class AlignedBuffer {
  public:
   explicit AlignedBuffer(size_t alignment = kCacheLine) : alignment_(alignment) {}
