@@ -280,6 +280,7 @@ _HEAD_DIMS = (
     "linear_key_head_dim", "linear_value_head_dim", "moe_intermediate_size",
     "shared_expert_intermediate_size", "shared_intermediate_size", "mamba_d_head",
     "mamba_head_dim", "moe_shared_expert_intermediate_size", "moe_latent_size",
+    "query_pre_attn_scalar",
 )  # fmt: skip
 _WIDTHS = (
     "hidden_size", "intermediate_size", "n_inner", "intermediate_size_mlp", "kv_lora_rank",
@@ -304,6 +305,8 @@ def large(small: Mapping[str, Any]) -> dict[str, Any]:
     for key in ("layer_types", "layers_block_type", "no_rope_layers"):
         if key in small:
             found[key] = small[key] * 7
+    if "attention_multiplier" in small:  # as sharp as with short heads
+        found["attention_multiplier"] = small["attention_multiplier"] / 12**0.5
     if "attn_layer_indices" in small:
         count = small["num_hidden_layers"]
         found["attn_layer_indices"] = [
