@@ -77,11 +77,11 @@ def main() -> int:
     base: list[Array] = []
     print("| model | by | KL | same token | perplexity |\n|---|---|---|---|---|")
     for path in args.models:
-        ways = [("RLX, " + p, lambda path, p=p: of_rlx(path, p, chunks)) for p in args.precision]
-        if args.llama:
-            ways.append(("llama.cpp", lambda path: of_llama(path, args.llama, chunks)))
-        for way, run in ways:
-            found = run(path)
+        for way in [*args.precision, *(["llama.cpp"] if args.llama else [])]:
+            if way == "llama.cpp":
+                found = of_llama(path, args.llama, chunks)
+            else:
+                found = of_rlx(path, way, chunks)
             base = base or found
             pairs = list(zip(base, found, strict=True))
             kl = np.mean([(np.exp(p) * (p - q)).sum(1).mean() for p, q in pairs])
