@@ -90,7 +90,10 @@ SAID: dict[str, dict[str, Any]] = {
         f"{name}Config": {"head_dim": 128}
         for name in ("HunYuanDenseV1", "HunYuanMoEV1", "Ministral", "Ministral3")
     },
-    "EfficientNetConfig": {"width_coefficient": 1.0, "depth_coefficient": 0.25, "hidden_dim": 1280},
+    **{
+        f"{name}Config": {"width_coefficient": 1.0, "depth_coefficient": 0.25, "hidden_dim": 1280}
+        for name in ("AlignVision", "EfficientNet")
+    },
     "FunnelConfig": {"architectures": ["FunnelModel"]},
     "FalconH1Config": {"mamba_d_head": "auto"},
     "Granite4VisionConfig": {
