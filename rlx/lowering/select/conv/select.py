@@ -103,8 +103,9 @@ def _of_one_place(shape: ConvShape, source: View) -> tuple[ConvShape, View]:
     one = (1, 1, 1)
 
     def whole() -> bool:
-        plain = shape.dilation == shape.spread == shape.out == one and shape.low == (0, 0, 0)
-        return plain and shape.groups == 1 and shape.size == shape.kernel != one
+        plain = shape.dilation == shape.spread == one and shape.low == (0, 0, 0)
+        taps = shape.groups == 1 and shape.kernel != one
+        return plain and taps and shape.size == shape.kernel and shape.out == one  # sizes last
 
     if not prefers(whole, otherwise=False):
         return shape, source
