@@ -311,6 +311,18 @@ def test_a_window_that_is_the_whole_image_is_one_place(dilation: int) -> None:
     np.testing.assert_allclose(found[0][..., 0, 0], np.einsum("nchw,ochw->no", *taken), rtol=1e-4)
 
 
+def test_an_adjoint_of_one_place_sums_mirrored_weights() -> None:
+    x, w = RNG.standard_normal((2, 4, 3, 3)), RNG.standard_normal((4, 5, 3, 3))
+    g = rlx.Graph("whole")
+    image, weights = g.input("x", x.shape, "f32"), g.param("w", w.shape, "f32")
+    g.set_outputs([image.conv_transpose2d(weights, padding=2)])
+    f = rlx.Session("cpu").compile(g)
+    f.set_param("w", w.astype(np.float32))
+    (found,) = f.run({"x": x.astype(np.float32)})
+    wanted = np.einsum("nchw,cohw->no", x, w[:, :, ::-1, ::-1])
+    np.testing.assert_allclose(found[..., 0, 0], wanted, rtol=1e-4, atol=1e-5)
+
+
 def test_the_kernel_with_less_work_is_taken() -> None:
     target = kernel_target(preset("x86-64-v4"))
 

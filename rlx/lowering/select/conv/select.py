@@ -52,7 +52,8 @@ class Convolution:
         shape, dt = shape_of(node), accumulate_type(node.out.dtype)
         x, w = (region.leaves[spread_source(v)] for v in node.present)
         source = lowering.view(x).expand(node.x.type.static_shape)
-        shape, source = _of_one_place(shape, source)
+        if isinstance(node, Conv):  # an adjoint's weights lie by inputs first, and mirrored
+            shape, source = _of_one_place(shape, source)
         layer = Layer(lowering, shape, dt, program, kinds)
         way = way_of(layer, source)
         blocks = _blocks(lowering, w, node, way, BlocksConfig(node.w.dtype, dt, way.rows))
