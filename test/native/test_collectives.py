@@ -10,7 +10,7 @@ import pytest
 from rlx.runtime import _native as native
 from rlx.schedule.steps import COLLECTIVES, Collective, Place, axis_words
 from rlx.types import DTYPES
-from support.steps import main_of
+from support.steps import main_of, prologue_of
 
 ARENA, X = native.BASE_ARENA, 3
 F32 = list(DTYPES).index("f32")
@@ -80,3 +80,13 @@ def test_what_fits_is_taken(step: Collective[Place]) -> None:
 def test_what_does_not_fit_is_refused(step: Collective[Place], says: str) -> None:
     with pytest.raises(native.Error, match=says):
         program(step)
+
+
+def test_a_prologue_meets_nobody() -> None:
+    step = collective(
+        "all_reduce", source=Place(native.BASE_PACKED, 0), target=Place(native.BASE_PACKED, 16)
+    )
+    with pytest.raises(
+        native.Error, match=r"prologue\[0\]: found a collective, expected one in main"
+    ):
+        native.Weights(objects=[], packed_bytes=32, **prologue_of([(step, ())]))

@@ -198,19 +198,24 @@ class Resize(Block, name="hir.resize"):
         return o * (old - 1) // max(new - 1, 1)
 
 
-def interpolated(x: Value, axis: int, place: tuple[Value, Value], *, linear: bool) -> Value:
+def interpolated(x: Value, axis: int, at: tuple[Value, Value], *, linear: bool) -> Value:
     """The elements at places along an axis, quotients of integers [new], interpolated linearly or
     by cubic polynomials."""
-    number, by = place
+    number, by = at
     last = as_value(x.shape[axis]) - 1
     if linear:
         number = number.maximum(0).minimum(last * by)
     first = FloorDivide(number, by).out
     t = (number - first * by).cast(to=x.dtype) / by.cast(to=x.dtype)
-    taps = {0: 1 - t, 1: t} if linear else _cubic(t)
+    if linear:
+        alone = t.eq(0)  # as in ``Resize._along``
+        low, high = alone.where(0.5, 1 - t), alone.where(0.5, t)
+        taps = [(first, low), (alone.where(first, first + 1), high)]
+    else:
+        taps = [(first + offset, weight) for offset, weight in _cubic(t).items()]
     parts: list[Value] = []
-    for offset, weight in taps.items():
-        index = (first + offset).maximum(0).minimum(last)
+    for place, weight in taps:
+        index = place.maximum(0).minimum(last)
         factor = weight.reshape((*number.shape, *[1] * (x.rank - axis - 1)))
         parts.append(Gather.build(x, index, axis, "clip") * factor)
     return _total(parts)

@@ -53,8 +53,13 @@ class Checker {
  public:
   // `sizes` are the bytes of the memories that may be named, by number.
   Checker(const std::vector<std::shared_ptr<const ElfObject>>& objects,
-          const std::vector<uintptr_t>& functions, Kernels kernels, std::vector<int64_t> sizes)
-      : objects_(objects), functions_(functions), kernels_(kernels), sizes_(std::move(sizes)) {}
+          const std::vector<uintptr_t>& functions, Kernels kernels, std::vector<int64_t> sizes,
+          bool meets = true)
+      : objects_(objects),
+        functions_(functions),
+        kernels_(kernels),
+        sizes_(std::move(sizes)),
+        meets_(meets) {}
 
   void steps(const Path& where, const Steps& steps) {
     for (size_t i = 0; i < steps.size(); ++i) step({&where, nullptr, i}, steps[i]);
@@ -115,6 +120,7 @@ class Checker {
   template <typename Control>
   void agree(const Path&, const Control&) {}
   void agree(const Path& where, const Collective& step) {
+    if (!meets_) refuse(where.text(), "a collective", "one in main, where ranks meet");
     const bool permutes = step.kind == kPermute, broadcasts = step.kind == kBroadcast;
     if (permutes ? step.peers.size() % 2 != 0 : step.peers.size() != (broadcasts ? 1u : 0u)) {
       refuse(where.text(), std::to_string(step.peers.size()) + " peers", "those of its kind");
@@ -181,6 +187,7 @@ class Checker {
   const std::vector<uintptr_t>& functions_;
   const Kernels kernels_;
   std::vector<int64_t> sizes_;
+  const bool meets_;             // whether there may be collectives
   std::vector<int64_t> counts_;  // rounds of the loops around the step, the outermost first
 };
 
@@ -271,7 +278,7 @@ void check_prologue(const Prologue& prologue, Kernels kernels) {
   std::vector<int64_t> sizes = {0, prologue.packed_bytes, kErrorBytes};
   append_sizes(sizes, prologue.params);
   append_sizes(sizes, prologue.constants);
-  Checker checker(prologue.objects, prologue.functions, kernels, std::move(sizes));
+  Checker checker(prologue.objects, prologue.functions, kernels, std::move(sizes), false);
   for (size_t i = 0; i < prologue.steps.size(); ++i) {
     const Path root{nullptr, "prologue"}, where{&root, nullptr, i};
     checker.step(where, prologue.steps[i].step);
