@@ -259,7 +259,8 @@ def unknown_option(name: str, known: Collection[str]) -> GraphError:
 def a_type(value: Any) -> str:
     """The name of the type of a value with its article: ``a list``, ``an int``."""
     name = type(value).__name__
-    return f"{'an' if name[0].lower() in 'aeiou' or name == 'ndarray' else 'a'} {name}"
+    vowel = name[:1].lower() in "aeiou" and not name.startswith("uint")
+    return f"{'an' if vowel or name == 'ndarray' else 'a'} {name}"
 
 
 def no_attribute(module: str, name: str, known: Collection[str]) -> AttributeError:

@@ -158,6 +158,7 @@ LEAVES = [
 OUTPUTS = [
     Bad(GraphError, "at least one output", lambda g, x: g.set_outputs([])),
     Bad(GraphError, "output 0 is an int, expected a Value", lambda g, x: g.set_outputs([3])),
+    Bad(GraphError, "output 0 is a uint8, expected", lambda g, x: g.set_outputs([np.uint8(3)])),
     Bad(
         GraphError,
         "output 1 is an ndarray, expected a Value",

@@ -9,7 +9,15 @@ import numpy as np
 import pytest
 
 import rlx
-from rlx.errors import FaultError, GraphError, ModelError, RlxError, ShapeError, UnsupportedError
+from rlx.errors import (
+    DTypeError,
+    FaultError,
+    GraphError,
+    ModelError,
+    RlxError,
+    ShapeError,
+    UnsupportedError,
+)
 
 torch: Any = pytest.importorskip("torch", reason="PyTorch is not installed: it is a peer only")
 F: Any = torch.nn.functional
@@ -208,6 +216,20 @@ def test_functions_are_those_of_torch(case: tuple[Any, ...]) -> None:
     rlx.from_torch(Function(function), *[torch.randn(s) for s in shapes])
 
 
+@pytest.mark.parametrize(("mode", "scale"), [("bilinear", 1.7), ("bicubic", 1.3)])
+def test_images_of_16_bits_are_resized_with_one_rounding(mode: str, scale: float) -> None:
+    torch.manual_seed(0)
+    x = torch.randn(1, 2, 10, 11).half()
+
+    def resized(x: Any) -> Any:
+        return F.interpolate(x, scale_factor=scale, mode=mode)
+
+    g = rlx.from_torch(Function(resized), x, check=False)
+    (found,) = rlx.interpret(g, {"args_0": x.numpy()})
+    wanted = resized(x.double()).numpy()
+    assert np.abs(found - wanted).max() < 2.0**-11 * np.abs(wanted).max()
+
+
 def test_a_number_in_a_tensor_that_no_input_decides_is_a_size() -> None:
     def halves(x: Any) -> Any:
         rows, columns = torch.tensor([[2, 3]])[0].tolist()
@@ -324,6 +346,9 @@ REFUSED: list[tuple[type[RlxError], str, Any]] = [
         Function(lambda x: x.repeat_interleave(x.int())), torch.ones(2))),
     (UnsupportedError, "its result is stored as torch.sparse_coo|element type", lambda: rlx.from_torch(
         Function(lambda x: x.to(torch.float8_e4m3fnuz)), torch.ones(2))),
+    (DTypeError, r"interpolation takes floats, found u8; convert it by x.float\(\)", lambda: rlx.from_torch(
+        Function(lambda x: F.interpolate(x, scale_factor=1.7, mode="bilinear")),
+        torch.ones(1, 1, 4, 5, dtype=torch.uint8), check=False)),
     (UnsupportedError, "part of a memory of which the graph has not the rest.*clone", lambda: rlx.from_torch(
         Function(lambda x: x.as_strided((2, 2), (3, 1))), torch.ones(4, 6)[1:])),
     (UnsupportedError, "reads the elements of a memory as others.*clone", lambda: rlx.from_torch(

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from rlx.errors import DTypeError
 from rlx.frontends.common.images import column_places, image_of_columns, sample_grid
 from rlx.frontends.torch.node import Node, Row, Rows, static
 from rlx.frontends.torch.rows.window import each
 from rlx.ir.value import Value
 from rlx.ops.conv.resize import Resize, mixed
 from rlx.ops.indexing.gather import Gather
+from rlx.ops.pointwise.cast import widened
 from rlx.types import Dim, SymDim
 
 __all__ = ["ROWS"]
@@ -117,13 +119,17 @@ def _weighted(
     n: Node, x: Value, scales: Sequence[float | None], align: bool,
     taps: Callable[[Array], Array], *, antialias: bool,
 ) -> Value:  # fmt: skip
-    """Axis by axis, with the weights of the old elements in the new ones."""
+    """Axis by axis, with the weights of the old elements in the new ones; of 16-bit floats in f32,
+    rounded once, as torch does."""
+    if not x.dtype.is_float:
+        raise DTypeError(f"interpolation takes floats, found {x.dtype}; convert it by x.float()")
+    out = widened(x)
     for axis, (size, scale) in enumerate(zip(n.shape[2:], scales, strict=True), 2):
         old, new = static(n, x.shape[axis], "a size"), static(n, size, "a new size")
         step = (old - 1) / max(new - 1, 1) if align else old / new if scale is None else 1 / scale
         weights = _weights(old, new, step, taps, antialias)
-        x = mixed(x, axis, weights)
-    return x
+        out = mixed(out, axis, weights)
+    return out.cast(x.dtype)
 
 
 def _weights(
