@@ -33,9 +33,13 @@ def current_rank(mesh: Mesh) -> int:
 def _set_beside(groups: Iterable[_native.Communicator]) -> None:
     """Let collectives run beside launches, or not, if the user has said."""
     beside = knobs.comm_beside.get()
-    if beside is not None:
-        for group in groups:
+    if beside is None:
+        return
+    for group in groups:
+        try:
             group.beside = beside
+        except _native.Error as error:
+            raise GraphError(f"connect: {error}") from None
 
 
 def _is_process(mesh: Mesh, rank: int, groups: list[_native.Communicator]) -> int:

@@ -167,7 +167,8 @@ class Communicator:
     def ranks(self) -> int: ...
     beside: bool
     """Whether collectives that are apart run on a thread beside launches, or else when they must
-    end. By default they do where MPI connects several machines."""
+    end. By default they do where MPI connects several machines. Error where MPI was started for one
+    thread alone."""
     @property
     def engine(self) -> str:
         """What carries it: "threads", "processes", "MPI"."""

@@ -159,6 +159,31 @@ def test_a_rank_that_stands_still_is_named(tmp_path: Path) -> None:
     assert time.monotonic() - began < 29
 
 
+ONE_THREAD = """
+import ctypes, os, sys
+import rlx
+
+mpi = ctypes.CDLL(os.environ["RLX_MPI"], ctypes.RTLD_GLOBAL)
+mpi.MPI_Init_thread(None, None, int(sys.argv[1]), ctypes.byref(ctypes.c_int()))
+rlx.distributed.connect(rlx.Mesh(data=2))
+print("connected")
+mpi.MPI_Finalize()
+"""
+
+
+@needs_mpi
+@pytest.mark.parametrize(("level", "beside"), [(1024, "on"), (1024, "off"), (2048, "on")])
+def test_no_thread_of_rlx_calls_mpi_that_is_for_one(
+    tmp_path: Path, level: int, beside: str
+) -> None:
+    """It was started by somebody else, with MPI_THREAD_FUNNELED or MPI_THREAD_SERIALIZED."""
+    done = mpiexec(tmp_path, 2, ONE_THREAD, str(level), RLX_COMM_BESIDE=beside)
+    if (level, beside) == (1024, "on"):
+        assert "found MPI for one thread alone, expected MPI_THREAD_SERIALIZED" in done.stderr
+    else:
+        assert done.stdout.count("connected") == 2, done.stderr
+
+
 @needs_mpi
 def test_a_mesh_of_another_size(tmp_path: Path) -> None:
     script = "import rlx; rlx.distributed.connect(rlx.Mesh(data=3))"

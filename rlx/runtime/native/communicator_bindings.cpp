@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "error.h"
 #include "gil.h"
 #include "group.h"
 #include "mpi_communicator.h"
@@ -62,7 +63,14 @@ void bind_communicators(nb::module_& module) {
            })
       .def_prop_rw(
           "beside", [](const PyCommunicator& self) { return self.group->beside; },
-          [](const PyCommunicator& self, bool beside) { self.group->beside = beside; })
+          [](const PyCommunicator& self, bool beside) {
+            if (beside && self.group->one_thread) {
+              throw Error("collectives beside launches", self.group->engine + " for one thread alone",
+                          "MPI_THREAD_SERIALIZED or more",
+                          "start it by MPI_Init_thread, or leave RLX_COMM_BESIDE unset");
+            }
+            self.group->beside = beside;
+          })
       .def_prop_ro("engine", [](const PyCommunicator& self) { return self.group->engine; });
   module.def("team_of_threads", [](int32_t ranks) { return held(team_of_threads(ranks)); },
              "ranks"_a);

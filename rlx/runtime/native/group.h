@@ -35,6 +35,8 @@ class Group {
   // Whether collectives that are apart run on a thread beside launches, or else when they must end:
   // where a network moves the bytes the ranks can compute meanwhile.
   bool beside = false;
+  // Whether what carries it must not be called on a thread of RLX's own.
+  bool one_thread = false;
 
   // The same ranks on the GPUs whose work goes through a stream, once they have met there.
   std::shared_ptr<Group> on_gpu;

@@ -40,7 +40,7 @@ using Count = int64_t;
 Handle known(intptr_t number) { return reinterpret_cast<Handle>(number); }
 const Handle kWorld = known(0x101), kNoInfo = known(0x130), kReturns = known(0x143),
              kByte = known(0x247), kInPlace = known(1);
-constexpr int kThreadMultiple = 4096, kTypeShared = 221, kLongestError = 512;
+constexpr int kThreadSerialized = 2048, kThreadMultiple = 4096, kTypeShared = 221, kLongestError = 512;
 
 // From so many bytes on each rank combines a part for all of them.
 constexpr int64_t kWhole = 8192;
@@ -48,6 +48,7 @@ constexpr int64_t kWhole = 8192;
 struct Library {
   int (*initialized)(int*);
   int (*init_thread)(int*, char***, int, int*);
+  int (*query_thread)(int*);
   int (*finalize)();
   int (*comm_rank)(Handle, int*);
   int (*comm_size)(Handle, int*);
@@ -69,6 +70,7 @@ struct Library {
   int (*test)(Handle*, int*, void*);
   int (*error_string)(int, char*, int*);
   bool started = false;  // by this
+  int threads = 0;       // a level of MPI: how threads may call it
   std::atomic<bool> failed{false};
 };
 
@@ -106,6 +108,7 @@ void load(const std::vector<std::string>& paths) {
   auto made = std::make_unique<Library>();
   find(loaded, path, "MPI_Initialized", made->initialized);
   find(loaded, path, "MPI_Init_thread", made->init_thread);
+  find(loaded, path, "MPI_Query_thread", made->query_thread);
   find(loaded, path, "MPI_Finalize", made->finalize);
   find(loaded, path, "MPI_Comm_rank", made->comm_rank);
   find(loaded, path, "MPI_Comm_size", made->comm_size);
@@ -132,6 +135,7 @@ void load(const std::vector<std::string>& paths) {
     }
     made->started = true;
   }
+  made->query_thread(&made->threads);
   library = made.release();
 }
 
@@ -371,7 +375,8 @@ std::shared_ptr<Group> group_of(Handle comm) {
   auto made = std::make_unique<Ranks>(comm);
   const rlx_communicator table = table_of(made.get(), made->rank, made->ranks);
   auto group = std::make_shared<Group>("MPI", table);
-  group->beside = made->spread();
+  group->one_thread = library->threads < kThreadSerialized;
+  group->beside = made->spread() && !group->one_thread;
   made.release();
   return group;
 }
