@@ -155,7 +155,7 @@ class ModelConfig:
     @staticmethod
     def from_hf(config: Mapping[str, Any]) -> ModelConfig:
         """From a config.json."""
-        text = config.get("text_config")
+        text, tied = config.get("text_config"), config.get("tie_word_embeddings")
         if isinstance(text, Mapping):
             config = {**config, **text}
         family = family_of("hf", config.get("model_type"))
@@ -173,7 +173,8 @@ class ModelConfig:
             entry, default = family.qk_said
             found["qk_norm"] = bool(config.get(entry, default))
         # A configuration that ties both may come with a file that has both, and then these count.
-        found["output"] = True if config.get("tie_word_embeddings") is False else None
+        # What the part for texts says of it is for that part alone, as transformers reads it.
+        found["output"] = True if tied is False else None
         if config.get("topk_method") == "greedy":
             found["expert_groups"] = found["groups_used"] = 1
         if config.get("use_sliding_window") is False:

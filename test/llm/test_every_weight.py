@@ -149,6 +149,19 @@ def test_a_gguf_file_has_no_tensor_without_a_place(name: str, tmp_path: Path) ->
         build(*read_model(path))
 
 
+@pytest.mark.parametrize(
+    ("whole", "texts", "output"),
+    [(False, True, True), (True, False, None), (None, False, None)],
+)
+def test_the_whole_model_says_whether_its_embeddings_are_tied(
+    whole: bool | None, texts: bool, output: bool | None
+) -> None:
+    """And not its part for texts, whose entry transformers writes too."""
+    part = {**SHAPES["llama"]["config"], "tie_word_embeddings": texts}
+    said = {} if whole is None else {"tie_word_embeddings": whole}
+    assert ModelConfig.from_hf({"text_config": part, **said}).output is output
+
+
 def twice(name: str, other: str) -> Callable[[dict[str, Array]], None]:
     return lambda w: w.update({other: w[name]})
 
