@@ -8,6 +8,7 @@
 #include <cstdint>
 #include <cstring>
 #include <deque>
+#include <exception>
 #include <memory>
 #include <string>
 #include <utility>
@@ -69,7 +70,7 @@ class Meetings {
   // Begins a step that is apart: beside the caller, or in `finish`.
   void start(const Collective& step, const void* source, void* target);
   // Ends all that were started. Null, or the first that failed, with why, or when the watch has ended
-  // the call; none behind that was run.
+  // the call; none behind that was run. Throws what one has thrown.
   const Collective* finish(Watch* watch, std::string& why);
   // Ends them soon, however they are.
   void abandon();
@@ -96,6 +97,7 @@ class Meetings {
   std::atomic<bool> ended_{false};
   const Collective* failed_ = nullptr;
   std::string why_;
+  std::exception_ptr thrown_;
 };
 
 // What a launch took so far.

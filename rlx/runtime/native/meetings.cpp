@@ -127,7 +127,12 @@ void Meetings::run_beside(void* started) {
   wait.ends = [](void* asked) {
     return static_cast<int>(static_cast<std::atomic<bool>*>(asked)->load());
   };
-  if (!self->run(*step, source, target, wait, self->why_)) self->failed_ = step;
+  try {
+    if (!self->run(*step, source, target, wait, self->why_)) self->failed_ = step;
+  } catch (...) {  // no memory, say, which the caller is told
+    self->failed_ = step;
+    self->thrown_ = std::current_exception();
+  }
 }
 
 const Collective* Meetings::finish(Watch* watch, std::string& why) {
@@ -137,6 +142,10 @@ const Collective* Meetings::finish(Watch* watch, std::string& why) {
     }
   }
   const Collective* failed = std::exchange(failed_, nullptr);
+  if (thrown_ != nullptr) {
+    started_.clear();
+    std::rethrow_exception(std::exchange(thrown_, nullptr));
+  }
   if (failed != nullptr) why = why_;
   for (const Started& one : started_) {
     if (failed != nullptr) break;
