@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 from typing import Any, TypeVar
 
 from rlx.errors import ModelError, a_type
@@ -13,16 +14,17 @@ __all__ = ["check_there", "expect", "read_json"]
 
 J = TypeVar("J", dict[str, Any], list[Any])
 
+_HUB = re.compile(r"\w[\w.-]*/\w[\w.-]*")
+"""A name on Hugging Face's hub."""
 _NUMBERS = {"Infinity": math.inf, "-Infinity": -math.inf, "NaN": math.nan}
 """What JSON has no numbers for: transformers writes ``{"__float__": "Infinity"}``."""
 
 
 def check_there(path: str, kind: str) -> None:
-    """ModelError, which calls what was expected a ``kind``, for a path at which nothing is. One of
-    two parts may be a name on Hugging Face's hub."""
+    """ModelError, which calls what was expected a ``kind``, for a path at which nothing is;
+    it says how to fetch one that may be a name on the hub."""
     if not os.path.exists(path):
-        owner, slash, name = path.partition("/")
-        hub = slash and name and "/" not in name and not os.path.isdir(owner or slash)
+        hub = _HUB.fullmatch(path) and not os.path.isdir(path.partition("/")[0])
         fetch = f"; fetch it: hf download {path} --local-dir FOLDER" if hub else ""
         raise ModelError(f"there is no {kind} {path}, and RLX downloads nothing{fetch}")
 

@@ -122,6 +122,7 @@ RLX = [
     Command(
         1, "good.mlir is a file, expected a model directory, with config.json", "embed good.mlir a"
     ),
+    Command(1, "there is no folder ~/model, and RLX downloads nothing\n", "embed ~/model text"),
     Command(1, "fetch it: hf download some/model --local-dir", "embed some/model text"),
     Command(2, "no command is called 'info'; write rlx inspect", "info model.onnx"),
     Command(1, "unknown device 'cpuu'; did you mean 'cpu'", "embed model text --device cpuu"),
