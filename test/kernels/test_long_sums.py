@@ -143,3 +143,20 @@ def test_sums_of_products_are_off_by_little(rows: int, size: int) -> None:
     found = run(x, lambda v: v @ Constant(w).out)
     wanted = x.astype(np.float64) @ w
     assert np.sqrt(np.square(found - wanted).mean()) < 6e-7 * wanted.std()
+
+
+@pytest.mark.parametrize("dt", [np.float32, np.float64])
+def test_columns_of_two_panels_are_added_once(dt: type[np.floating[Any]]) -> None:
+    """The last panel of a B that is not packed has columns of the one before, and tiles of some
+    rows take panels one by one."""
+    rng = np.random.default_rng(0)
+    w = rng.standard_normal((1030, 57)).astype(dt)
+    g, outs, feeds = rlx.Graph(), list[Value](), {"w": w}
+    b = g.input("w", w.shape, w.dtype.name)
+    for m in range(1, 10):
+        feeds[f"x{m}"] = rng.standard_normal((m, 1030)).astype(dt)
+        outs.append(g.input(f"x{m}", [m, 1030], w.dtype.name) @ b)
+    g.set_outputs(outs)
+    for m, found in enumerate(rlx.Session("cpu").compile(g).run(feeds), 1):
+        wanted = feeds[f"x{m}"].astype(np.float64) @ w
+        np.testing.assert_allclose(found, wanted, atol=1e-3, err_msg=str(m))

@@ -68,9 +68,13 @@ class _Emitter(Products):
 
         step, whole = self.strip_panels, panel_end
         if self.config.plain_b:
-            # The last panel shares columns with the one before: sums that whole tiles add to must
-            # not be those of both, so it has a strip of its own.
-            whole = k.select(self.m < self.shape.rows, panel_end, self.n / self.shape.width)
+            # The last panel shares columns with the one before: sums that tiles add to must not be
+            # those of both, so it has a strip of its own. Not where few rows add to none, or one
+            # tile has all panels of a strip.
+            few = self.shape.rows - 1
+            if self.config.long:
+                few = max((rows for rows, side in self.shape.tail if side > 1), default=0)
+            whole = k.select(self.m <= few, panel_end, self.n / self.shape.width)
             whole = k.minimum(whole, panel_end)
 
         def strip(begin: Reg) -> None:
