@@ -36,7 +36,7 @@ OPS = [op for op in op_classes() if op.samples]
 @pytest.mark.parametrize("op", OPS, ids=lambda op: op.name)
 def test_samples_of_ops(op: type[Op]) -> None:
     """Each sample on one element type with a size as a symbol, and so each size that is its first,
-    its second and so on."""
+    its second and so on; and at one other size that its guards let in."""
     first = {c.number: c for c in reversed(list(cases_of(op)))}
     symbolic = [
         (case, number, graph, size)
@@ -45,9 +45,11 @@ def test_samples_of_ops(op: type[Op]) -> None:
     ]
     for case, number, graph, size in covering(symbolic, lambda c: [c[0].number, ("size", c[1])]):
         others = [{"n": n} for n in SIZES if n != size and is_bound(graph, {"n": n})]
-        others = turn(others, OPS.index(op) + case.number + number, len(SIZES) - 1)
+        most = len(turn(others, 0, max(1, len(others))))
+        first_of = (OPS.index(op) + case.number + number) % max(1, len(others))
+        others = others[first_of:] + others[:first_of]
         general = (case.number + number) % 2 == 1
-        assert not judge(graph, {"n": size}, others, general)[1], str(case)
+        assert not judge(graph, {"n": size}, others, general, most)[1], str(case)
 
 
 @pytest.mark.parametrize("seed", seeds(15, 40))

@@ -60,14 +60,18 @@ def judge(
     at: Mapping[str, int],
     others: Iterable[Mapping[str, int]],
     general: bool = False,
+    most: int | None = None,
 ) -> tuple[int, list[str]]:
-    """How many sizes met the guards, and what was found to differ there."""
+    """How many sizes met the guards, and what was found to differ there. Of the others no more than
+    ``most`` that meet them are tried."""
     found = lower_at(graph, at, general)
     assert found.serves(at), f"its own sizes {at} do not meet {found.guards}"
     met, wrong = 0, list[str]()
     for sizes in (at, *others):
         if not found.serves(sizes):
             continue
+        if most is not None and met > most:
+            break
         met += 1
         with compiles:
             wanted = lowered(graph.bind(sizes), Compilation(find_target("cpu")))
