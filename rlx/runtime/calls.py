@@ -177,6 +177,10 @@ def check_outputs(
         taken.append((f"output {i}", out))
 
 
+SHOWN = 8
+"""Inputs at most of a call that an error writes."""
+
+
 def checked_feeds(names: Sequence[str], held: Mapping[str, Any], given: Any) -> Mapping[str, Any]:
     """What was ``given`` by name, with what is ``held`` for the rest. GraphError for what is no
     mapping, NameError for an input that is unknown or missing."""
@@ -191,9 +195,11 @@ def checked_feeds(names: Sequence[str], held: Mapping[str, Any], given: Any) -> 
     missing = [n for n in names if n not in feeds]
     if missing:
         which = "s " * (len(missing) > 1) or " "
-        feeds = ", ".join(f"{n!r}: array" for n in names)
+        wanted = [n for n in names if n not in held]
+        words = [f"{n!r}: array" for n in wanted[:SHOWN]] + ["..."] * (len(wanted) > SHOWN)
         raise NameError(
-            f"nothing was given for the input{which}{str(missing)[1:-1]}; write run({{{feeds}}})",
+            f"nothing was given for the input{which}{str(missing)[1:-1]};"
+            f" write run({{{', '.join(words)}}})",
             caller(),
         )
     return feeds

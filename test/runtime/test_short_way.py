@@ -209,3 +209,18 @@ def test_sizes_of_the_call_before_are_not_told_anew(monkeypatch: pytest.MonkeyPa
     assert told == [4, 5, 5]
     f.set_input("y", np.zeros(5, np.float32))
     np.testing.assert_array_equal(f.run({"x": np.ones(5, np.float32)})[0], np.full(5, 2))
+
+
+def test_a_missing_input_is_told_with_the_call_to_write() -> None:
+    """Of many inputs with the first, and without those that are set."""
+    g = rlx.Graph("many")
+    names = [f"x{n}" for n in range(12)]
+    g.set_outputs([g.concat([g.input(name, [1]) for name in names], axis=0)])
+    f = rlx.Session("cpu").compile(g)
+    one = np.ones(1, np.float32)
+    with pytest.raises(NameError, match=r"'x0'; write run\({'x0': array, .*'x7': array, \.\.\.}\)"):
+        f.run(dict.fromkeys(names[1:], one))
+    for name in names[2:]:
+        f.set_input(name, one)
+    with pytest.raises(NameError, match=r"'x1'; write run\({'x0': array, 'x1': array}\)"):
+        f.run({"x0": one})
