@@ -43,6 +43,7 @@ from support.conformance import (
     need_one_run,
     runnable,
     sampled,
+    words_of,
 )
 from support.judges import JUDGES, Judge
 from support.languages import LANGUAGES
@@ -194,17 +195,18 @@ def test_the_ops_that_stand_for_others_need_every_family_and_storage(target: str
     assert {"f32", "f16", "i32", "i8", "bool", "u8"} <= stored
 
 
-def test_devices_that_take_turns_have_every_op_and_kind_of_type() -> None:
+def test_devices_that_take_turns_have_every_op_kind_of_type_and_word() -> None:
     if not runnable():
         pytest.skip("no device: run `make drivers`")
     taken = [c for t in runnable() for c in SETS["turning"](t) if not lacking(t, c)]
     every = list(cases())
     for facts in (
-        lambda c: (c.op.name, c.number if sampled(c.op) else None),
-        lambda c: (c.op.name, kind_of(c)),
-        lambda c: (c.op.__module__, str(c.dtype)),
+        lambda c: [(c.op.name, c.number if sampled(c.op) else None)],
+        lambda c: [(c.op.name, kind_of(c))],
+        lambda c: [(c.op.__module__, str(c.dtype))],
+        lambda c: [(c.op.name, word) for word in words_of(c)],
     ):
-        missing = set(map(facts, every)) - set(map(facts, taken))
+        missing = {f for c in every for f in facts(c)} - {f for c in taken for f in facts(c)}
         assert not missing, missing
 
 

@@ -6,10 +6,10 @@ of each.
 A device's compiler takes a tenth of a second to start and some hundredths for a kernel, so that
 many cases make one program. There are three sets of cases. The *turning* one, which every run of
 the tests takes, has on every target what needs each kernel family and each type of storage; all
-other ops come up on one of those that run here, with every kind of element type, and beside ops of
-their file with every type; those that families of kernels run with every sample. The *covering* one
-has all the types on every target, and is what ``docs/gpu_support.md`` tells of; the *full* one has
-every sample with every type.
+other ops come up on one of those that run here, with every kind of element type and every word of
+their attributes, and beside ops of their file with every type; those that families of kernels run
+with every sample. The *covering* one has all the types on every target, and is what
+``docs/gpu_support.md`` tells of; the *full* one has every sample with every type.
 """
 
 from __future__ import annotations
@@ -56,6 +56,7 @@ __all__ = [
     "ELSEWHERE", "EXPECTED", "FAMILIES", "JUDGED", "SEEDS", "SETS", "SLOW", "STANDS", "Facts",
     "Finding", "chosen_cases", "columns", "conforms", "facts", "gpu_targets", "lacking",
     "loses_products_with_zero", "need", "need_one_run", "runnable", "sampled", "turning",
+    "words_of",
 ]  # fmt: skip
 
 EXPECTED, JUDGED = (
@@ -295,6 +296,12 @@ def sampled(op: type[Op]) -> bool:
     return op.__module__ in _family_files() and not op.pointwise
 
 
+def words_of(c: Case) -> list[tuple[str, str]]:
+    """Attributes that are words, such as the type of a cast, a scheme or a mode: each is code of
+    its own in a device's language."""
+    return [(name, word) for name, word in c.sample.attrs.items() if isinstance(word, str)]
+
+
 @cache
 def _shared() -> list[Case]:
     """What the targets that run here share. Other samples differ in what passes and common loops
@@ -302,6 +309,7 @@ def _shared() -> list[Case]:
 
     def facts(c: Case) -> Iterator[Hashable]:
         yield from ((c.op, kind_of(c)), (c.op.__module__, c.dtype))
+        yield from ((c.op, word) for word in words_of(c))
         if sampled(c.op):
             yield c.op, c.number
 
