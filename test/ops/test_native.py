@@ -3,9 +3,8 @@
 The interpreter is the oracle; its references have oracles of their own in ``test_oracles``. One
 graph holds the samples of an op, so that its kernels are compiled together. Operands are inputs, or
 views of larger ones: those of the common way always, as it has strides for all. Each way has every
-kind of element type; every sample they share, and every type comes up by families
-(``kernels/test_common`` tries the common way on all). ``RLX_TEST_TYPES`` names the element types,
-where some will do.
+kind of element type; every sample and every type comes up by families (``kernels/test_common``
+tries the common way on all). ``RLX_TEST_TYPES`` names the element types, where some will do.
 """
 
 from __future__ import annotations
@@ -38,9 +37,9 @@ WAYS = ("native", "native-views", "common-views")
 
 def facts(case: Case, way: str) -> Iterable[Hashable]:
     """What a case on a way tries."""
-    yield from (case.number, (kind_of(case), way))
+    yield kind_of(case), way
     if way != "common-views":
-        yield case.dtype
+        yield from (case.number, case.dtype)
 
 
 @cache

@@ -33,6 +33,7 @@ FINITE: dict[str, tuple[int, ...]] = {
     "mir.dequant_matmul_rows": (1,),
     # The smallest number of a block meets the sum of its elements of x.
     "mir.dequant_matmul": (0,),
+    "mir.dequant_grouped_matmul": (0,),
     # Hidden values are weighed by 0, or left out.
     "mir.attention": (2,),
     "mir.attention_grad": (0, 1, 2, 4),
