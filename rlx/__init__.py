@@ -100,14 +100,14 @@ def __getattr__(name: str) -> Any:
         return others[name].load()
     # Python itself asks a module for names such as __path__, and for its own modules before it
     # imports them: a hint looks into many others.
+    from rlx.ir.spellings import METHODS, function_hint
+
     hint = ""
     if name.startswith("__"):
         pass
-    elif name.isidentifier() and find_spec(f"rlx.{name}") is not None:
+    elif name.isidentifier() and name not in METHODS and find_spec(f"rlx.{name}") is not None:
         hint = f"; write import rlx.{name}"
     else:
-        from rlx.ir.spellings import function_hint
-
         hint = function_hint(name, [*__dir__(), *others, *DTYPES])
     raise AttributeError(f"module 'rlx' has no attribute {name!r}{hint}")
 

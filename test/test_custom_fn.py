@@ -146,7 +146,7 @@ ARG = G.input("arg", [3], "f64")
         (lambda: rlx.custom_fn(lambda x: x, jvp=lambda a, t: [3])(ARG), ShapeError,
          "the jvp gives int, expected 3xf64"),
         (lambda: rlx.custom_fn(lambda x: None)(ARG), GraphError, "the function gives None"),
-        (lambda: rlx.custom_fn(lambda x: x)(np.ones(3)), GraphError, "takes Values, found a nda"),
+        (lambda: rlx.custom_fn(lambda x: x)(np.ones(3)), GraphError, "takes Values, found an nda"),
     ],
 )  # fmt: skip
 def test_what_does_not_fit(make: Any, error: type[RlxError], match: str) -> None:

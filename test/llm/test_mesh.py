@@ -79,6 +79,7 @@ def blocks(scheme: str) -> Callable[..., Decoder]:
     q, k = c.heads * c.head_dim, c.kv_heads * c.head_dim
     ones = Tensor.of(np.ones(c.hidden, np.float32))
     weights = {"token_embd.weight": matrix(c.vocab, c.hidden), "output_norm.weight": ones}
+    weights["output.weight"] = matrix(c.vocab, c.hidden)
     for i in range(c.layers):
         shapes = {
             "attn_q": (q, c.hidden), "attn_k": (k, c.hidden), "attn_v": (k, c.hidden),

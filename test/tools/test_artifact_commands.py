@@ -146,8 +146,8 @@ def test_an_artifact_for_a_gpu_that_is_not_here(capsys: pytest.CaptureFixture[st
         (("view", "unknown.mlir"), "unknown.mlir:1: cannot parse the MLIR text"),
         (("cache", "explain", "none.mlir"), "there is no file 'none.mlir', and no entry has a key"),
         ((*RUN, "--param", "w=none.npy"), "cannot read none.npy"),
-        ((*RUN, "--param", "w=w.npy", "--param", "b=b.npy", "--output", "no/a", "--output", "b"),
-         "cannot write no/a"),
+        ((*RUN, "--param", "w=w.npy", "--param", "b=b.npy", "--output", "no/a.npy", "--output",
+          "c.npy"), "cannot write no/a.npy"),
     ],
 )  # fmt: skip
 @pytest.mark.usefixtures("here")
