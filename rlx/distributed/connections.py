@@ -33,13 +33,9 @@ def current_rank(mesh: Mesh) -> int:
 def _set_beside(groups: Iterable[_native.Communicator]) -> None:
     """Let collectives run beside launches, or not, if the user has said."""
     beside = knobs.comm_beside.get()
-    if beside is None:
-        return
-    for group in groups:
-        try:
+    if beside is not None:
+        for group in groups:
             group.beside = beside
-        except _native.Error as error:
-            raise GraphError(f"connect: {error}") from None
 
 
 def _is_process(mesh: Mesh, rank: int, groups: list[_native.Communicator]) -> int:
@@ -105,10 +101,10 @@ def _connect_mpi(mesh: Mesh) -> int:
         for axis in mesh.axes:  # all ranks split in this order
             first = mesh.group(world.rank, axis.name)[0]
             groups.append(world.split(first, coordinates[axis.name]))
+        atexit.register(_native.mpi_end)
+        return _is_process(mesh, world.rank, groups)
     except _native.Error as error:
         raise GraphError(f"connect: {error}") from None
-    atexit.register(_native.mpi_end)
-    return _is_process(mesh, world.rank, groups)
 
 
 def disconnect() -> None:

@@ -295,8 +295,8 @@ def test_a_rule_and_a_knob_that_are_wrong() -> None:
         rlx.models.Embedd
     with pytest.raises(AttributeError, match="'rlx' has no attribute 'Grpah'"):
         rlx.Grpah
-    with pytest.raises(AttributeError, match=r"no attribute 'view'; write import rlx\.view"):
-        rlx.__getattr__("view")
+    with pytest.raises(AttributeError, match=r"no attribute 'kernels'; write import rlx\.kernels"):
+        rlx.__getattr__("kernels")
 
 
 # -- graphs that need more than a line ---------------------------------------------------------

@@ -241,9 +241,9 @@ def test_a_range_of_a_step_counts_to_a_symbolic_size() -> None:
 @pytest.mark.parametrize(
     ("node", "says"),
     [
-        ('Resize <mode = "linear"> (x, "", double)', "it interpolates i32; cast it to a float"),
+        ('Resize <mode = "linear"> (x, "", taller)', "it interpolates i32; cast it to a float"),
         (
-            'Resize <coordinate_transformation_mode = "middle"> (x, "", double)',
+            'Resize <coordinate_transformation_mode = "middle"> (x, "", taller)',
             "its coordinates are 'middle'; there are half_pixel",
         ),
     ],
@@ -251,7 +251,7 @@ def test_a_range_of_a_step_counts_to_a_symbolic_size() -> None:
 def test_resizes_of_symbolic_sizes_that_there_are_not(node: str, says: str) -> None:
     m = with_numbers(
         model(f"g (int32[1, 1, h, 4] x) => (int32 y) {{ y = {node} }}"),
-        double=np.float32([1, 1, 2, 2]),
+        taller=np.float32([1, 1, 2, 1]),  # the symbolic axis alone
     )
     with pytest.raises(rlx.errors.UnsupportedError, match=says):
         rlx.from_onnx(m)

@@ -12,7 +12,7 @@ import scipy.special
 import scipy.stats
 
 import rlx
-from rlx.errors import FaultError, ShapeError, UnsupportedError
+from rlx.errors import DTypeError, FaultError, ShapeError, UnsupportedError
 from rlx.frontends.torch.memory import Memory
 from rlx.frontends.torch.node import Keys, Node
 from rlx.frontends.torch.rows import FAMILIES, ROWS
@@ -445,6 +445,13 @@ def test_a_batch_norm_that_writes_its_statistics_is_refused() -> None:
     spread = (X[:2, :3] - X[:2, :3].mean(0)) / np.sqrt(X[:2, :3].var(0) + 1e-5)
     np.testing.assert_allclose(by_batch, spread, rtol=1e-4)
     np.testing.assert_allclose(by_given, (X[:2, :3] - 1) / np.sqrt(1 + 1e-5), rtol=1e-5)
+
+
+def test_interpolation_of_integers_is_refused() -> None:
+    x = rlx.Graph().input("x", [1, 1, 2, 4], "u8")
+    n = Node("upsample_bilinear2d", [TensorType((1, 1, 3, 7), dtype("u8"))], lambda: dtype("f32"))
+    with pytest.raises(DTypeError, match=r"interpolation takes floats, found u8; .*x.float\(\)"):
+        ROWS["upsample_bilinear2d"](n, x, [3, 7], False, 1.7, 1.8)
 
 
 def test_a_form_without_counterpart_is_refused() -> None:

@@ -202,6 +202,8 @@ def _resized(
             f"its mode is {mode!r} by {rounding!r}; there are nearest, linear and cubic, and"
             f" {', '.join(ROUNDINGS)}"
         )
+    if mode != "nearest" and axes and not x.dtype.is_float:
+        raise UnsupportedError(f"it interpolates {x.dtype}; cast it to a float type")
     crops = coordinates == "tf_crop_and_resize"
     out = x.cast(f32) if mode != "nearest" and x.dtype.bits < 32 else x
     outside: list[Value] = []
@@ -215,8 +217,6 @@ def _resized(
                 out, axis, np.clip(ROUNDINGS[rounding](places), 0, a.old - 1).astype(np.int64)
             )
         else:
-            if not x.dtype.is_float:
-                raise UnsupportedError(f"it interpolates {x.dtype}; cast it to a float type")
             out = mixed(out, axis, _weights(n, mode, a, places))
         if crops:
             beyond = (places < 0) | (places > a.old - 1)
@@ -259,8 +259,6 @@ def _open(
         )
     if mode == "nearest":
         return Gather.build(x, _rounded(number, by, rounding), axis, "clip")
-    if not x.dtype.is_float:
-        raise UnsupportedError(f"it interpolates {x.dtype}; cast it to a float type")
     if mode == "cubic" and n.attr("cubic_coeff_a", -0.75) != CUBIC:
         _number(a.old if isinstance(a.old, SymDim) else a.new)
     return interpolated(x, axis, (number, by), linear=mode == "linear")
