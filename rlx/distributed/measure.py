@@ -7,6 +7,7 @@ import json
 import sys
 import tempfile
 from collections.abc import Callable
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any, NamedTuple
@@ -26,16 +27,16 @@ from rlx.runtime.session import Session
 
 __all__ = ["Measured", "measured"]
 
-SIZES = (4 << 10, 64 << 10, 1 << 20, 4 << 20, 16 << 20)
-"""Bytes of the tensors from whose times the network is fitted."""
+SIZES = tuple(4**i << 10 for i in range(1, 8))
+"""Bytes of the tensors from whose times the network is fitted: 4 KiB to 16 MiB."""
 
-BETWEEN = (16 << 10, 256 << 10, 2 << 20, 8 << 20)
+BETWEEN = tuple(2 * n for n in SIZES[:-1])
 """Others, on which it is tried."""
 
 SMALL, MORE, LARGER = 1 << 20, 50, 5
 """Bytes below which one is repeated so many times as often, and how many times larger ones are."""
 
-ROUNDS = 5
+ROUNDS = 20
 """Through all sizes; the repetitions are spread over them."""
 
 
@@ -98,11 +99,11 @@ def _of(found: dict[int, float], ranks: int) -> Measured:
 def _typical(mesh: Mesh, repeat: int) -> dict[int, float]:
     """The medians over some rounds, each of all sizes: where the system runs the ranks, and so what
     lies between them, may change in the middle."""
-    calls = {size: _call(mesh, size) for size in (*SIZES, *BETWEEN)}
+    calls = {size: _call(mesh, size) for size in sorted((*SIZES, *BETWEEN))}
     times: dict[int, list[float]] = {size: [] for size in calls}
     for _ in range(ROUNDS):
         for size, call in calls.items():
-            for _ in range((MORE if size < SMALL else LARGER) * repeat // ROUNDS):
+            for _ in range(ceil((MORE if size < SMALL else LARGER) * repeat / ROUNDS)):
                 began = Tick.now()
                 call()
                 times[size].append(Tick.now().seconds_since(began))

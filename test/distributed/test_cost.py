@@ -174,7 +174,8 @@ def test_all_reduces_between_processes(run: Command, monkeypatch: pytest.MonkeyP
     monkeypatch.undo()
     code, out, _ = run("bench", "--comm", "2", "--repeat", "1", "--json")
     found = json.loads(out)
-    assert code == 0 and found["ranks"] == 2 and len(found["seconds"]) == 5
+    assert code == 0 and found["ranks"] == 2 and len(found["seconds"]) == 7
+    assert len(found["between"]) == 6
     assert all(t > 0 for t in found["seconds"].values()) and found["bytes"] > 0
     for words, message in (
         ((), "name a model, or pass --comm RANKS"),
