@@ -20,8 +20,8 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 EXTRAS: dict[str, list[str]] = PROJECT["optional-dependencies"]
 NAMED = re.compile(r"(?:\brlx|/rlx|'\.)\[([a-z][a-z,-]*)\]")
 OF_DEVELOPERS = {"test", "docs", "bench"}
-OF_VENDORS = {"tpu", "mlx", "ane"}
-"""Large packages, each of one vendor's devices alone."""
+OF_VENDORS = {"tpu", "mlx", "ane", "fpga"}
+"""Large packages, each of one kind of devices alone."""
 
 
 def reached(extra: str) -> set[str]:

