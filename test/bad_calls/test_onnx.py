@@ -268,6 +268,8 @@ ROWS = [
         'g (int32[1,1,2] x, float[3] s) => (int32[1,1,4] y) { y = Resize <mode = "linear"> (x, "", s) }', constants={"s": [1.0, 1.0, 2.0]})),
     Refused(ShapeError, "resize: 3 axes need a size or scale each, found 2", text(
         'g (float[1,1,2] x, float[2] s) => (float[1,1,4] y) { y = Resize (x, "", s) }', constants={"s": [1.0, 2.0]})),
+    Refused(ShapeError, "resize: an axis without elements cannot become one of 3", text(
+        'g (float[1,1,0] x, int64[3] s) => (float[1,1,3] y) { y = Resize (x, "", "", s) }', constants={"s": np.array([1, 1, 3])})),
     Refused(UnsupportedError, "its mode is 'best'; there are nearest, linear and cubic", text(
         'g (float[1,1,2,2] x, float[1,2,2,2] c) => (float[1,1,2,2] y) { y = GridSample <mode = "best"> (x, c) }', 22)),
     Refused(ShapeError, "2x4xf32 has no scale for each block of 1 of 4x4xf32", text(

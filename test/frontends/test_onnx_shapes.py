@@ -162,6 +162,26 @@ def test_an_infinite_element_counts_where_its_weight_does(how: str) -> None:
     np.testing.assert_array_equal(np.isfinite(found), weights == 0)
 
 
+KINDS = (
+    "asymmetric", "half_pixel", "half_pixel_symmetric", "pytorch_half_pixel", "align_corners",
+    "tf_crop_and_resize",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("mode", ["nearest", "linear", "cubic"])
+def test_images_without_elements(mode: str) -> None:
+    """As onnxruntime has them: of none there are none, and a small scale leaves none."""
+    wanted = {(0, 2): (0, 4), (3, 2): (1, 4), (2, 0): (0, 0), (2, 2): (0, 4)}
+    for kind in KINDS:
+        how = f'mode = "{mode}", coordinate_transformation_mode = "{kind}"'
+        for (height, width), sizes in wanted.items():
+            text = f"g (float[1, 1, {height}, {width}] x) => (float y) {{ y = Resize <{how}> (x, crop, scales) }}"
+            m = with_numbers(model(text, 18), scales=np.float32([1, 1, 0.4, 2]),
+                crop=np.float32([0, 0, 0, 0.1, 1, 1, 1, 0.9]))  # fmt: skip
+            (found,) = rlx.interpret(rlx.from_onnx(m), {"x": random((1, 1, height, width), 8)})
+            assert found.shape == (1, 1, *sizes), kind
+
+
 @pytest.mark.parametrize(("opset", "op"), [(9, "Upsample"), (10, "Resize")])
 def test_older_versions_take_their_elements_from_below(opset: int, op: str) -> None:
     m = with_numbers(

@@ -154,6 +154,8 @@ def _ratio(old: Dim, new: Dim) -> float | None:
     """What an axis grows by; None where that is known when its sizes are."""
     if old == new:
         return 1.0
+    if old == 0:
+        raise ShapeError(f"resize: an axis without elements cannot become one of {new}")
     return new / old if isinstance(old, int) and isinstance(new, int) else None
 
 
@@ -211,6 +213,9 @@ def _resized(
         if isinstance(a, OpenAxis):
             out = _open(n, out, axis, a, mode, coordinates, rounding)
             continue
+        if a.new == 0:
+            out = pick(out, axis, np.zeros(0, np.int64))
+            continue
         places = _places(n, coordinates, a)
         if mode == "nearest":
             out = pick(
@@ -231,7 +236,7 @@ def _growth(item: tuple[int, Axis | OpenAxis]) -> tuple[float, int]:
     """What makes less of the elements comes first; of two alike the last, which costs the most an
     element."""
     axis, a = item
-    return (a.new / a.old if isinstance(a, Axis) else np.inf, -axis)
+    return (a.new / max(a.old, 1) if isinstance(a, Axis) else np.inf, -axis)
 
 
 def _open(
