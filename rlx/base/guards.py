@@ -36,8 +36,11 @@ __all__ = [
 T = TypeVar("T")
 Relation = Literal["==", "!=", ">=", "<="]
 _EVERYTHING: Interval = (-math.inf, math.inf)
-_OF_REMAINDERS = {(1, "<=", 0): "==", (1, ">=", 1): "!=", (-1, ">=", 0): "==", (-1, "<=", -1): "!="}
-"""What a remainder, or its negative, is to 0 by a comparison with a number."""
+_NEGATED: dict[Relation, Relation] = {"==": "==", "!=": "!=", ">=": "<=", "<=": ">="}
+_OF_REMAINDERS: dict[tuple[Relation, int], tuple[Relation, int]] = {
+    ("<=", 0): ("==", 0), (">=", 1): ("!=", 0)
+}  # fmt: skip
+"""Comparisons of what is 0 or more, as a question of multiples."""
 
 
 @frozen
@@ -76,9 +79,10 @@ class Guard:
                 case [Call(kind="//", args=(whole, int(part)))] if part == abs(by):
                     sign = 1 if by < 0 else -1
                     rest = self.dim + sign * (whole // part * part - whole)
-                    relation = _OF_REMAINDERS.get((sign, self.relation, self.number))
-                    if isinstance(rest, int) and rest == 0 and relation:
-                        return f"{operand(whole)} % {part} {relation} 0"
+                    asked = self.relation if sign == 1 else _NEGATED[self.relation]
+                    asked, number = _OF_REMAINDERS.get((asked, c := sign * self.number), (asked, c))
+                    if isinstance(rest, int) and rest == 0:
+                        return f"{operand(whole)} % {part} {asked} {number}"
                 case _:
                     pass
         return ""
