@@ -24,6 +24,7 @@ from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, bf16, f16, f32, i8, u8
 from support.amx import Tiles, jit_with_tiles
 from support.jit import host, jit
+from support.products import values
 from support.runkernel import guarded
 
 Array = np.ndarray[Any, Any]
@@ -80,13 +81,6 @@ def test_what_it_serves() -> None:
 
 
 # -- arithmetic -----------------------------------------------------------------------------------
-
-
-def values(rng: np.random.Generator, shape: tuple[int, ...], dt: DType) -> Array:
-    if dt.is_int:
-        info = np.iinfo(dt.numpy)
-        return rng.integers(info.min, info.max + 1, shape).astype(dt.numpy)
-    return rng.uniform(-1, 1, shape).astype(dt.numpy)
 
 
 @pytest.mark.parametrize("types", TYPES, ids=str)

@@ -20,19 +20,13 @@ from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import DType, bf16, f16, f32, i8, u8
 from support.jit import host
+from support.products import values
 from support.runkernel import guarded, run_launch
 
 Array = np.ndarray[Any, Any]
 
 TARGET = kernel_target(host())
 BYTES = [(a, b) for a in (i8, u8) for b in (i8, u8)]
-
-
-def values(rng: np.random.Generator, shape: tuple[int, ...], dt: DType) -> Array:
-    if dt.is_int:
-        info = np.iinfo(dt.numpy)
-        return rng.integers(info.min, info.max + 1, shape).astype(dt.numpy)
-    return rng.uniform(-1, 1, shape).astype(dt.numpy)
 
 
 def packed(b: Array, dt: DType, group: int, source: DType | None = None) -> Array:

@@ -13,6 +13,7 @@ from rlx.kernels.matmul.pack import packed_bytes
 from rlx.runtime.session import CompiledGraph
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import bf16, f16, f32, i8, u8
+from support import products
 from support.jit import host
 
 Array = np.ndarray[Any, Any]
@@ -21,11 +22,7 @@ TARGET = kernel_target(host())
 
 
 def values(seed: int, shape: tuple[int, ...], dt: rlx.DType = f32) -> Array:
-    rng = np.random.default_rng(seed)
-    if dt.is_int:
-        info = np.iinfo(dt.numpy)
-        return rng.integers(info.min, info.max + 1, shape).astype(dt.numpy)
-    return rng.uniform(-1, 1, shape).astype(dt.numpy)
+    return products.values(np.random.default_rng(seed), shape, dt)
 
 
 def native(f: CompiledGraph) -> set[str]:

@@ -13,21 +13,12 @@ from rlx.ir.op import Op
 from rlx.models.bert import BertConfig, bert_encoder
 from rlx.ops.sugar import concat
 from support.random_graphs import random_case
-from support.samples import Case, cases_of, op_classes
+from support.samples import cases_of, op_classes
 from support.size_models import training_on_images
 from support.sweeps import covering, seeds, turn
 from support.symbolic import is_bound, judge, lower_at, with_symbols
 
 SIZES = (1, 2, 3, 5, 8, 16, 33)
-
-
-def _graph(case: Case) -> Graph:
-    g = Graph(case.op.name)
-    leaves = [
-        None if t is None else g.input(f"x{i}", t.shape, t.dtype) for i, t in enumerate(case.types)
-    ]
-    g.set_outputs(case.op(*leaves, **case.sample.attrs).results)
-    return g
 
 
 OPS = [op for op in op_classes() if op.samples]
@@ -41,7 +32,7 @@ def test_samples_of_ops(op: type[Op]) -> None:
     symbolic = [
         (case, number, graph, size)
         for case in first.values()
-        for number, (graph, size) in enumerate(with_symbols(_graph(case)))
+        for number, (graph, size) in enumerate(with_symbols(case.graph()))
     ]
     for case, number, graph, size in covering(symbolic, lambda c: [c[0].number, ("size", c[1])]):
         others = [{"n": n} for n in SIZES if n != size and is_bound(graph, {"n": n})]

@@ -199,6 +199,7 @@ def test_models_that_do_not_fit(tmp_path: Path, changed: dict[str, Any], match: 
         ("config.json", "{}", "model_type is None"),
         ("modules.json", '[{"type": "models.Dense"}]', "module 'Dense', which is not supported"),
         ("1_Pooling/config.json", '{"pooling_mode_max_tokens": true}', "pooling_mode_max_tokens"),
+        ("tokenizer.json", "{}", r"cannot read .*tokenizer.json"),
     ],
 )
 def test_files_that_do_not_fit(tmp_path: Path, name: str, text: str, match: str) -> None:
@@ -206,13 +207,6 @@ def test_files_that_do_not_fit(tmp_path: Path, name: str, text: str, match: str)
     (path / name).parent.mkdir(exist_ok=True)
     (path / name).write_text(text)
     with pytest.raises(ModelError, match=match):
-        Embed.from_dir(path, device="interpret")
-
-
-def test_a_broken_tokenizer_is_a_model_error(tmp_path: Path) -> None:
-    path = tiny_bert.write(tmp_path / "m")
-    (path / "tokenizer.json").write_text("{}")
-    with pytest.raises(ModelError, match=r"cannot read .*tokenizer.json"):
         Embed.from_dir(path, device="interpret").encode(["a"])
 
 

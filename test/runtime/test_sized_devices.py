@@ -17,7 +17,7 @@ from rlx.runtime.background import waited
 from rlx.runtime.devices.gpu_executable import DeviceExecutable
 from support.conformance import FAMILIES, SLOW
 from support.device import session
-from support.samples import Case, cases_of, op_classes
+from support.samples import cases_of, op_classes
 from support.sweeps import covering
 from support.symbolic import is_bound, with_symbols
 from support.symbolic_programs import judge
@@ -150,15 +150,6 @@ def facts(op: type[Op]) -> list[str]:
     return [op.__module__, *(name for name in FAMILIES if name == op.name)]
 
 
-def _graph(case: Case) -> Graph:
-    g = Graph(case.op.name)
-    leaves = [
-        None if t is None else g.input(f"x{i}", t.shape, t.dtype) for i, t in enumerate(case.types)
-    ]
-    g.set_outputs(case.op(*leaves, **case.sample.attrs).results)
-    return g
-
-
 @pytest.mark.parametrize("op", covering(OPS, facts), ids=lambda op: op.name)
 def test_samples_of_ops(op: type[Op]) -> None:
     """An op of each file of ops, whose kernels are alike, but for those that devices compile for
@@ -167,7 +158,7 @@ def test_samples_of_ops(op: type[Op]) -> None:
     number = OPS.index(op)
     device = DEVICES[number % 2]
     case = next(cases_of(op))
-    found = with_symbols(_graph(case))
+    found = with_symbols(case.graph())
     if not found:
         pytest.skip("no size of its sample can be a symbol")
     graph, size = found[number % len(found)]

@@ -8,7 +8,7 @@ import numpy as np
 
 from rlx.types import DType
 
-__all__ = ["check", "numbers"]
+__all__ = ["check", "numbers", "values"]
 
 Array = np.ndarray[Any, Any]
 STEP = {"f32": 2.0**-24, "f64": 2.0**-53, "f16": 2.0**-11, "bf16": 2.0**-8}
@@ -21,6 +21,14 @@ def numbers(dt: DType, shape: tuple[int, ...], seed: int) -> Array:
         return rng.standard_normal(shape).astype(dt.numpy)
     info = np.iinfo(dt.numpy)
     return rng.integers(info.min, info.max, shape, info.dtype, endpoint=True)
+
+
+def values(rng: np.random.Generator, shape: tuple[int, ...], dt: DType) -> Array:
+    """Floats from -1 to 1, or integers of the whole range."""
+    if dt.is_int:
+        info = np.iinfo(dt.numpy)
+        return rng.integers(info.min, info.max + 1, shape).astype(dt.numpy)
+    return rng.uniform(-1, 1, shape).astype(dt.numpy)
 
 
 def check(found: Array, a: Array, b: Array, dt: DType) -> None:

@@ -48,7 +48,15 @@ class Case:
 
     def node(self) -> Op:
         """The op on inputs ``x0``, ``x1``, … of a fresh graph, numbered by operand."""
+        return self._in(Graph(self.op.name))
+
+    def graph(self) -> Graph:
+        """A graph of such inputs and the op alone."""
         g = Graph(self.op.name)
+        g.set_outputs(self._in(g).results)
+        return g
+
+    def _in(self, g: Graph) -> Op:
         leaves = [
             None if t is None else g.input(f"x{i}", t.shape, t.dtype)
             for i, t in enumerate(self.types)
