@@ -114,23 +114,6 @@ def test_entries_of_other_kinds(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "part", "missing"),
-    [
-        ("gpt-oss", "self_attn.q_proj.bias", "attn_q.bias"),
-        ("gpt-oss", "mlp.router.bias", "ffn_gate_inp.bias"),
-        ("gpt-oss", "mlp.experts.gate_up_proj_bias", "ffn_gate_exps.bias"),
-        ("gpt-oss", "mlp.experts.down_proj_bias", "ffn_down_exps.bias"),
-        ("llama-yarn", "self_attn.v_proj.bias", "attn_v.bias"),
-        ("qwen2", "self_attn.k_proj.bias", "attn_k.bias"),
-        ("llama", "mlp.gate_proj.weight", "ffn_gate.weight"),
-    ],
-)
-def test_tensors_that_are_missing(name: str, part: str, missing: str, tmp_path: Path) -> None:
-    with pytest.raises(ModelError, match=f"needs blk.1.{missing}, and the file has none"):
-        load(tmp_path, name, lambda w: w.pop(f"model.layers.1.{part}"))
-
-
-@pytest.mark.parametrize(
     ("arch", "said", "match"),
     [
         ("llama", {"attention.head_count_kv": np.array([4, 2])}, "for attention.head_count_kv"),

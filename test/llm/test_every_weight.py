@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,7 @@ from rlx.frontends.gguf import Tensor
 from rlx.llm.builder import Cache, step_graphs
 from rlx.llm.config import ModelConfig
 from rlx.llm.families import family_of
-from rlx.llm.names import LAYER_PARTS
+from rlx.llm.names import LAYER_PARTS, names_of_hf
 from rlx.llm.share import Share
 from rlx.llm.weights import read_model
 from rlx.models.safetensors import write_safetensors
@@ -68,6 +68,114 @@ def test_no_tensor_may_be_missing(name: str, tmp_path: Path) -> None:
         with pytest.raises(ModelError, match=r"needs .*, and the file has none|have no place|asks"):
             build(config, rest)
             pytest.fail(f"{own[part]} was not missed")
+
+
+@pytest.mark.parametrize(
+    ("name", "part", "missing"),
+    [
+        ("gpt-oss", "model.layers.1.self_attn.q_proj.bias", "blk.1.attn_q.bias"),
+        ("gpt-oss", "model.layers.1.mlp.router.bias", "blk.1.ffn_gate_inp.bias"),
+        ("gpt-oss", "model.layers.1.mlp.experts.gate_up_proj_bias", "blk.1.ffn_gate_exps.bias"),
+        ("gpt-oss", "model.layers.1.mlp.experts.down_proj_bias", "blk.1.ffn_down_exps.bias"),
+        ("llama-yarn", "model.layers.1.self_attn.v_proj.bias", "blk.1.attn_v.bias"),
+        ("qwen2", "model.layers.1.self_attn.k_proj.bias", "blk.1.attn_k.bias"),
+        ("llama", "model.layers.1.mlp.gate_proj.weight", "blk.1.ffn_gate.weight"),
+        ("jamba", "model.layers.2.mamba.dt_layernorm.weight", "blk.2.ssm_dt_norm.weight"),
+        ("jamba", "model.layers.2.mamba.conv1d.bias", "blk.2.ssm_conv1d.bias"),
+        ("mamba2", "backbone.layers.0.mixer.conv1d.bias", "blk.0.ssm_conv1d.bias"),
+        ("lfm2", "model.layers.0.conv.conv.bias", "blk.0.ssm_conv1d.bias"),
+        ("gpt2", "transformer.h.1.ln_2.bias", "blk.1.ffn_norm.bias"),
+        ("starcoder2", "model.norm.bias", "output_norm.bias"),
+        ("lfm2", "model.layers.2.conv.out_proj.bias", "blk.2.ssm_out.bias"),
+        ("lfm2-moe", "model.layers.1.feed_forward.expert_bias", "blk.1.exp_probs_b.bias"),
+        ("dots1", "model.layers.2.mlp.gate.e_score_correction_bias", "blk.2.exp_probs_b.bias"),
+        ("deepseek-v3", "model.layers.2.mlp.gate.e_score_correction_bias",
+         "blk.2.exp_probs_b.bias"),
+        ("glm4-moe", "model.layers.1.mlp.gate.e_score_correction_bias", "blk.1.exp_probs_b.bias"),
+        ("llama-yarn", "model.layers.1.self_attn.o_proj.bias", "blk.1.attn_output.bias"),
+        ("seed-oss", "model.layers.0.self_attn.k_proj.bias", "blk.0.attn_k.bias"),
+        ("ernie4.5", "model.layers.1.mlp.gate_proj.bias", "blk.1.ffn_gate.bias"),
+        ("jais2", "model.layers.0.mlp.up_proj.bias", "blk.0.ffn_up.bias"),
+        ("stablelm", "model.layers.2.self_attn.v_proj.bias", "blk.2.attn_v.bias"),
+        ("phi", "lm_head.bias", "output.bias"),
+        ("gpt-j", "lm_head.bias", "output.bias"),
+        ("falcon-new", "transformer.h.1.mlp.dense_4h_to_h.bias", "blk.1.ffn_down.bias"),
+        ("qwen2-moe", "model.layers.1.mlp.shared_expert_gate.weight",
+         "blk.1.ffn_gate_inp_shexp.weight"),
+        ("solar-open", "model.layers.1.mlp.gate.weight", "blk.1.ffn_gate_inp.weight"),
+    ],
+)  # fmt: skip
+def test_what_a_file_lacks_does_not_count_as_nothing(
+    name: str, part: str, missing: str, tmp_path: Path
+) -> None:
+    shapes = {k: v for k, v in SHAPES[name]["shapes"].items() if k != part}
+    assert len(shapes) < len(SHAPES[name]["shapes"])
+    write_model(tmp_path, SHAPES[name]["config"], shapes)
+    with pytest.raises(ModelError, match=f"needs {missing}, and the file has none"):
+        build(*read_model(tmp_path))
+
+
+_SHARED = [name for name in SHAPES if ModelConfig.from_hf(SHAPES[name]["config"]).shared]
+
+
+def write_without(name: str, part: str, folder: Path, change: Mapping[str, Any] = {}) -> None:
+    """A model without the tensors in whose names ``part`` is found."""
+    row = SHAPES[name]
+    family = family_of("hf", row["config"]["model_type"])
+    kept = {
+        k: v for k, v in row["shapes"].items() if not re.search(part, names_of_hf(k, family) or "")
+    }
+    assert len(kept) < len(row["shapes"])
+    write_model(folder, {**row["config"], **change}, kept)
+
+
+@pytest.mark.parametrize("name", _SHARED)
+def test_shared_experts_that_are_missing(name: str, tmp_path: Path) -> None:
+    """All of them, in the families whose layers with experts have one."""
+    write_without(name, "shexp", tmp_path)
+    part = "ffn_up_shexp" if ModelConfig.from_hf(SHAPES[name]["config"]).experts else "ffn_gate"
+    with pytest.raises(ModelError, match=rf"needs blk\.\d\.{part}.weight, and the file has none"):
+        build(*read_model(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "without"),
+    [
+        ("deepseek-v3", {"n_shared_experts": None}, "shexp"),
+        ("granite-moe-shared", {"shared_intermediate_size": 0}, "shexp"),
+        ("deepseek-v3", {"topk_method": "greedy"}, "exp_probs_b"),
+        ("lfm2-moe", {"use_expert_bias": False}, "exp_probs_b"),
+        ("qwen2-moe", {"qkv_bias": False}, ".bias"),
+        ("falcon-new", {"bias": False}, r"(qkv|output|up|down)\.bias"),
+    ],
+)
+def test_what_a_configuration_says_is_not_there(
+    name: str, change: dict[str, Any], without: str, tmp_path: Path
+) -> None:
+    write_without(name, without, tmp_path, change)
+    build(*read_model(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("arch", "said", "shared", "corrected"),
+    [
+        ("glm4moe", {}, True, True),
+        ("glm4moe", {"expert_shared_count": 0}, False, True),
+        ("granitemoe", {}, None, False),
+        ("granitemoe", {"expert_shared_feed_forward_length": 8}, True, False),
+        ("qwen2moe", {}, True, False),
+        ("qwen3moe", {"expert_shared_count": 1}, False, False),
+    ],
+)
+def test_what_metadata_say_of_experts(
+    arch: str, said: dict[str, int], shared: bool | None, corrected: bool
+) -> None:
+    sizes = {"embedding_length": 32, "block_count": 1, "attention.head_count": 4,
+             "context_length": 64, "expert_count": 4, "expert_used_count": 2,
+             "expert_feed_forward_length": 8, **said}  # fmt: skip
+    metadata = {"general.architecture": arch, **{f"{arch}.{k}": v for k, v in sizes.items()}}
+    found = ModelConfig.from_gguf(metadata, 96)
+    assert (found.shared, "exp_probs_b" in found.biased) == (shared, corrected)
 
 
 @pytest.mark.parametrize("name", SHAPES)
