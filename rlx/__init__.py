@@ -83,6 +83,9 @@ __all__ = ["__version__", *sorted(NAMES)]  # noqa: PLE0604 # pyright: ignore[rep
 
 
 def __getattr__(name: str) -> Any:
+    if name.startswith("_"):
+        # Python itself asks for names such as __path__, and for a module that it is to import.
+        raise AttributeError(f"module 'rlx' has no attribute {name!r}")
     from rlx.base.gc_pause import importing
 
     with importing():
@@ -98,14 +101,9 @@ def __getattr__(name: str) -> Any:
         return DTYPES[name]
     if name in others:
         return others[name].load()
-    # Python itself asks a module for names such as __path__, and for its own modules before it
-    # imports them: a hint looks into many others.
     from rlx.ir.spellings import METHODS, function_hint
 
-    hint = ""
-    if name.startswith("__"):
-        pass
-    elif name.isidentifier() and name not in METHODS and find_spec(f"rlx.{name}") is not None:
+    if name.isidentifier() and name not in METHODS and find_spec(f"rlx.{name}") is not None:
         hint = f"; write import rlx.{name}"
     else:
         hint = function_hint(name, [*__dir__(), *others, *DTYPES])

@@ -26,7 +26,6 @@ from rlx.kernels.registry import FAMILIES, emit_kernel
 from rlx.lowering.compilation import Compilation, CompileReport, Options
 from rlx.lowering.dump import dump_levels
 from rlx.lowering.locations import Places, numbered
-from rlx.lowering.passes.lir_reader import read_schedule
 from rlx.lowering.pipeline import planned, run_passes
 from rlx.runtime import _native, host
 from rlx.runtime.artifact import Artifact, KernelCode, Variant
@@ -165,6 +164,8 @@ def compile_lowered(module: GraphModule, **options: Unpack[OptionArgs]) -> Artif
 
     Raises UnsupportedError for a module of another target, IRError for one that is malformed.
     """
+    from rlx.lowering.passes.lir_reader import read_schedule  # a compile reads no text
+
     target = find_target(module.target or "cpu")
     if target.name != "cpu":
         raise UnsupportedError(

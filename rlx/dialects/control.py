@@ -16,12 +16,12 @@ from rlx.dialects.bridge import place_of
 from rlx.dialects.convert import from_attr, from_type
 from rlx.errors import IRError
 from rlx.ir.graph import Graph
+from rlx.ir.mlir_text import CONTROL as KEY
 from rlx.ir.op import located, op_class
 from rlx.ir.value import Value
 from rlx.ops import OP_MODULES
 from rlx.ops.control.checkpoint import Barrier
 from rlx.ops.control.control import Control
-from rlx.text.elements import CONTROL as KEY
 
 __all__ = ["KEY", "control_of", "is_barrier", "is_composite"]
 

@@ -16,8 +16,8 @@ from rlx.base.dims import SymDim
 from rlx.dialects import held
 from rlx.errors import DTypeError, IRError
 from rlx.ir.attrs import DIMS, OFFSETS, complex_from, parts_of, repeats, words_of
-from rlx.text.elements import ELEMENTS
-from rlx.types import AS_BITS, DTYPES, DType, TensorType
+from rlx.ir.mlir_text import ELEMENTS
+from rlx.types import AS_BITS, DType, TensorType, dtype
 
 __all__ = [
     "dtype_of",
@@ -118,7 +118,7 @@ def _read_dims(a: ir.Attribute) -> tuple[int | SymDim, ...]:
 
 
 def _write_array(a: np.ndarray[Any, Any]) -> ir.Attribute:
-    dt = next(d for d in DTYPES.values() if d.numpy == a.dtype)
+    dt = dtype(a.dtype)
     kind = ir.RankedTensorType.get(a.shape, element(dt))
     if dt.is_complex:
         # The bindings do not know elements that are complex. Brackets tell pairs from reals.

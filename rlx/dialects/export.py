@@ -15,10 +15,10 @@ from rlx.dialects.control import KEY
 from rlx.dialects.convert import to_attr, to_type
 from rlx.errors import IRError
 from rlx.ir.graph import Graph
+from rlx.ir.mlir_text import OUTPUT
 from rlx.ir.op import Location, Op
 from rlx.ir.value import Value
 from rlx.ops.control.control import Control
-from rlx.text.elements import OUTPUT
 
 __all__ = ["to_mlir"]
 

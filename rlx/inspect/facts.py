@@ -13,7 +13,7 @@ from rlx.inspect.listing import by_count
 from rlx.ir.graph import Graph, names_of_outputs, symbols_of
 from rlx.runtime.encoding import places_of
 from rlx.runtime.sized_variant import conditions_of
-from rlx.types import DTYPES, TensorType
+from rlx.types import DTYPES, TensorType, dtype
 
 if TYPE_CHECKING:
     from rlx.base.dim_atoms import Symbol
@@ -74,12 +74,8 @@ def facts_of_artifact(artifact: Artifact) -> Facts:
 
 def facts_of_safetensors(file: SafeTensors) -> Facts:
     """The metadata and the tensors of a file."""
-    types = {n: TensorType(a.shape, _dtype(a)) for n, a in file.items()}
+    types = {n: TensorType(a.shape, dtype(a.dtype)) for n, a in file.items()}
     return {"metadata": dict(file.metadata), "params": _weights(types.items())}
-
-
-def _dtype(a: Any) -> Any:
-    return next(dt for dt in DTYPES.values() if dt.numpy == a.dtype)
 
 
 def _type(dt: str, shape: Sequence[Any]) -> TensorType:

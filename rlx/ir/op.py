@@ -389,6 +389,13 @@ class Op(Fixed):
         """Whether the op is defined by other ops."""
         return hasattr(cls, "expand")
 
+    @classmethod
+    def runnable(cls) -> bool:
+        """Whether a target can run the op: by a formula, by a loop nest, by a kernel that it
+        brings, or by what it expands to. A literal is data."""
+        ways = ("loops", "kernel", "expand")
+        return cls.pointwise or any(hasattr(cls, w) for w in ways) or cls.name == "mir.constant"
+
     def expansion(self) -> tuple[Value, ...]:
         """What ``expand`` of a composite gives in the place of each result, at its location."""
         with located(self.location):

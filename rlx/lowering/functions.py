@@ -8,7 +8,7 @@ from collections import Counter
 from rlx._mlir import ir
 from rlx.dialects.bridge import place_of
 from rlx.errors import IRError
-from rlx.text.elements import OUTPUT
+from rlx.ir.mlir_text import OUTPUT
 
 __all__ = ["argument_marks", "functions", "op_counts", "output_names"]
 

@@ -9,13 +9,12 @@ from collections.abc import Iterable
 from enum import StrEnum
 from typing import Any
 
-from rlx.ir.op import Op
 from rlx.ops import OP_MODULES
 from rlx.ops.nn.attention_mask import MASK_KINDS
 from rlx.ops.pointwise.functions import activations
 from rlx.ops.sugar import BINARIES, COMPARES, REDUCTIONS
 
-__all__ = ["Activation", "BinaryOp", "CmpOp", "MaskKind", "OpKind", "ReduceOp", "runnable"]
+__all__ = ["Activation", "BinaryOp", "CmpOp", "MaskKind", "OpKind", "ReduceOp"]
 
 
 def _kinds(name: str, values: Iterable[str]) -> Any:
@@ -32,10 +31,3 @@ CmpOp = _kinds("CmpOp", COMPARES)
 ReduceOp = _kinds("ReduceOp", REDUCTIONS)
 MaskKind = _kinds("MaskKind", MASK_KINDS)
 OpKind = _kinds("OpKind", OP_MODULES)
-
-
-def runnable(cls: type[Op]) -> bool:
-    """Whether a target can run the op: by a formula, by a loop nest, by a kernel that it brings, or
-    by what it expands to. A literal is data."""
-    ways = ("loops", "kernel", "expand")
-    return cls.pointwise or any(hasattr(cls, w) for w in ways) or cls.name == "mir.constant"

@@ -14,7 +14,7 @@ from rlx.base.dims import SymDim
 from rlx.base.stored import elements_digest, elements_of
 from rlx.schedule.sizes import ROWS, SizeProgram, in_order
 from rlx.schedule.words import Reader, Writer
-from rlx.types import DTYPES
+from rlx.types import DTYPES, dtype
 
 if TYPE_CHECKING:
     from rlx.schedule.plan import LaunchInfo, Signature, Site
@@ -36,8 +36,7 @@ def write_constants(w: Writer, constants: Sequence[Array], part: Callable[[str, 
     w.words(len(constants))
     for c in constants:
         data, name = elements_of(c), elements_digest(c)
-        dt = next(name for name, dt in DTYPES.items() if dt.numpy == c.dtype)
-        write_signature(w, (name, dt, c.shape))
+        write_signature(w, (name, dtype(c.dtype).name, c.shape))
         w.words(part(f"constants/{name}", data))
 
 

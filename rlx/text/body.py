@@ -10,12 +10,12 @@ from typing import Any
 from rlx.base.frozen import frozen
 from rlx.errors import did_you_mean
 from rlx.ir.graph import Graph
+from rlx.ir.mlir_text import type_text
 from rlx.ir.op import Op, located, op_class
 from rlx.ir.slots import SEGMENTS, present_slots
 from rlx.ir.value import Value
 from rlx.ops.control.control import Control
 from rlx.text.cursor import Cursor
-from rlx.text.elements import type_text
 from rlx.text.values import read_attr, read_ints, read_string
 from rlx.types import TensorType
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from typing import Any, TypeVar
 
 from rlx.errors import IRError, RlxError, did_you_mean
-from rlx.text.elements import unquoted
+from rlx.ir.mlir_text import unquoted
 from rlx.text.scanner import STRING, Scanner
 from rlx.text.values import read_type
 from rlx.types import TensorType

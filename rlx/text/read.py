@@ -11,13 +11,13 @@ from typing import Any
 from rlx.base.frozen import frozen
 from rlx.errors import did_you_mean
 from rlx.ir.graph import Graph
+from rlx.ir.mlir_text import CONTROL, OUTPUT
 from rlx.ir.op import located, op_class
 from rlx.ir.value import Value
 from rlx.ops import OP_MODULES
 from rlx.ops.control.control import Control
 from rlx.text.body import SYMBOL, VALUE, Body, Declared
 from rlx.text.cursor import Cursor
-from rlx.text.elements import CONTROL, OUTPUT
 from rlx.text.values import read_array, read_attr, read_string
 from rlx.types import TensorType
 

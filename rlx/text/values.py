@@ -13,7 +13,7 @@ from rlx.base.dim_text import parse_dim
 from rlx.base.dims import Dim
 from rlx.errors import IRError
 from rlx.ir.attrs import DIMS, OFFSETS, complex_from, parts_of
-from rlx.text.elements import ELEMENTS, dims_text, element_text, quoted, type_text, unquoted
+from rlx.ir.mlir_text import ELEMENTS, dims_text, element_text, quoted, type_text, unquoted
 from rlx.text.scanner import STRING, Scanner
 from rlx.types import DType, TensorType, dtype
 

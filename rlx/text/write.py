@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 
 from rlx.ir.graph import Graph
+from rlx.ir.mlir_text import CONTROL, OUTPUT, place_text, quoted, type_text
 from rlx.ir.op import Op
 from rlx.ir.slots import SEGMENTS, needs_segments
 from rlx.ir.value import Value
 from rlx.ops.control.control import Control
-from rlx.text.elements import CONTROL, OUTPUT, place_text, quoted, type_text
 from rlx.text.values import array_text, write_attr
 
 __all__ = ["graph_text"]

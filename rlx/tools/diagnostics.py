@@ -17,7 +17,7 @@ from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import IRError, RlxError, did_you_mean
-from rlx.text.elements import ELEMENTS
+from rlx.ir.mlir_text import ELEMENTS
 
 __all__ = ["Collector", "Found"]
 

@@ -16,7 +16,6 @@ from rlx.ir.graph import Graph
 from rlx.ir.op import op_class, type_of
 from rlx.ops import OP_MODULES
 from rlx.ops.control.control import Control
-from rlx.ops.kinds import runnable
 from rlx.targets import TARGETS
 from rlx.types import DTYPES
 from support.sweeps import WHOLE
@@ -29,7 +28,7 @@ def samples(target: str, dtype: str) -> Iterator[Graph]:
     """Graphs of one op each."""
     dt = DTYPES[dtype]
     classes = [op_class(n) for n in OP_MODULES if not n.startswith("control.")]
-    able = [c for c in classes if dt in c.dtypes and runnable(c) and not issubclass(c, Control)]
+    able = [c for c in classes if dt in c.dtypes and c.runnable() and not issubclass(c, Control)]
     rng = np.random.default_rng([*target.encode(), *dtype.encode()])
     for n in rng.permutation(len(able)):
         cls = able[int(n)]

@@ -23,7 +23,6 @@ from rlx.lowering.passes.block_products import gather_before_decoding, join_bloc
 from rlx.lowering.passes.integer_products import join_integer_products
 from rlx.lowering.select.collective import is_step
 from rlx.lowering.select.table import not_native, select
-from rlx.ops.kinds import runnable
 from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.quant.blocks import DequantizeBlocks
 
@@ -116,7 +115,7 @@ def _check(module: ir.Module, compilation: Compilation) -> None:
         for op in (v.operation for b in f.regions[0].blocks for v in b.operations):
             if not is_mir(op) or op.name in ("mir.fused", "mir.yield"):
                 continue
-            if not runnable(op_class(op.name)):
+            if not op_class(op.name).runnable():
                 missing[op.name] += 1
                 first.setdefault(op.name, place_of(op))
     if missing:

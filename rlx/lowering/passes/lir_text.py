@@ -10,12 +10,12 @@ from collections.abc import Iterable, Sequence
 from rlx._mlir import ir, parse_module
 from rlx.codegen.reg import mlir_element
 from rlx.dialects.convert import to_attr
+from rlx.ir.mlir_text import element_text
 from rlx.lowering.passes.lir_control import FORMS
 from rlx.lowering.passes.text_config import encode
 from rlx.schedule.plan import ROLES, Role, Schedule
 from rlx.schedule.steps import Launch, Layout, Origin, Place, Step, launches
-from rlx.text.elements import element_text
-from rlx.types import DTYPES
+from rlx.types import DTYPES, dtype
 
 __all__ = ["Entry", "memory_types", "module_of"]
 
@@ -95,10 +95,7 @@ def _flat(place: Place) -> str:
 def memory_types(schedule: Schedule) -> list[tuple[Role, str | None, str]]:
     """The memories in the order of their numbers: the role, the name if the role has several, and
     the type of one, as lir says it: ``2x3xf32``."""
-    constants = [
-        (str(i), next(d.name for d in DTYPES.values() if d.numpy == a.dtype), a.shape)
-        for i, a in enumerate(schedule.constants)
-    ]
+    constants = [(str(i), dtype(a.dtype).name, a.shape) for i, a in enumerate(schedule.constants)]
     signatures = {
         "param": schedule.params, "constant": constants, "input": schedule.inputs,
         "output": schedule.outputs,

@@ -19,7 +19,6 @@ from rlx.ir.op import Op
 from rlx.lowering.compilation import Compilation
 from rlx.lowering.functions import argument_marks, functions
 from rlx.lowering.pass_base import Pass
-from rlx.lowering.passes.lir_text import module_of
 from rlx.lowering.passes.structured_control import lower_call
 from rlx.lowering.region import producer, reads
 from rlx.lowering.select.builder import Lowering
@@ -54,6 +53,8 @@ class MirToLir(Pass):
 
     def run(self, module: ir.Module, compilation: Compilation) -> ir.Module:
         """The schedule as a module of lir, for those who look at it."""
+        from rlx.lowering.passes.lir_text import module_of  # a compile writes no text
+
         return module_of(self.schedule(module, compilation, for_text=True), module.context)
 
     def schedule(

@@ -10,7 +10,6 @@ import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-import ml_dtypes
 import numpy as np
 
 from rlx.base.dims import is_known
@@ -181,6 +180,8 @@ def gumbel(
     key: Value, shape: Iterable[DimLike] | DimLike = (), dtype: DType | str | Any = "f32"
 ) -> Value:
     """Floats of the standard Gumbel distribution, ``-log(-log u)``."""
+    import ml_dtypes  # which takes longer to import than all else here
+
     dt = _float(dtype, "gumbel")
     least = float(ml_dtypes.finfo(dt.numpy).smallest_normal)
     return -Log.build(-Log.build(uniform(key, shape, dt, least, 1.0)))

@@ -149,11 +149,10 @@ def first_refused(device: str, graph: Graph) -> tuple[int, Op, str] | None:
 def _has_way(device: str, cls: type[Op]) -> bool:
     """Whether a device runs an op on elements of some types."""
     from rlx.ops.control.control import Control
-    from rlx.ops.kinds import runnable
 
     device = device_name(device)
     if device == "cpu":
-        return issubclass(cls, Control) or runnable(cls)
+        return issubclass(cls, Control) or cls.runnable()
     claim = _claim(device)
     if claim is not None:
         return runs_some(cls, claim)

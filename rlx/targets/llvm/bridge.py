@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import re
 import struct
-from fractions import Fraction
 from functools import lru_cache
 
 from rlx.errors import ToolchainError
@@ -113,21 +112,34 @@ def _bits(constant: str, mantissa: int, exponent: int) -> int:
         payload = int(body[body.index("(") + 1 : -1], 16) if "(" in body else 0
         quiet = 0 if body.startswith("s") else 1 << (mantissa - 1)
         return sign | infinity | quiet | payload
-    return sign | min(_round(Fraction(body), mantissa, exponent), infinity)
+    return sign | min(_round(*_ratio(body), mantissa, exponent), infinity)
 
 
-def _round(value: Fraction, mantissa: int, exponent: int) -> int:
-    """Round to nearest, ties to even: once, where going by a double would round twice."""
-    if not value:
+def _ratio(decimal: str) -> tuple[int, int]:
+    """A decimal such as ``1.5e-3`` as a ratio of integers."""
+    digits, _, power = decimal.lower().partition("e")
+    whole, _, part = digits.partition(".")
+    scale = int(power or 0) - len(part)
+    return int(whole + part) * 10 ** max(scale, 0), 10 ** max(-scale, 0)
+
+
+def _round(above: int, below: int, mantissa: int, exponent: int) -> int:
+    """The bits of a ratio, rounded to nearest, ties to even: once, where going by a double would
+    round twice."""
+    if not above:
         return 0
     lowest = 2 - (1 << (exponent - 1))
-    power = value.numerator.bit_length() - value.denominator.bit_length()
-    if Fraction(2) ** power > value:
+    power = above.bit_length() - below.bit_length()
+    if below << max(power, 0) > above << max(-power, 0):
         power -= 1
     power = max(power, lowest)
-    # ``round`` of a Fraction is to even. The leading bit of a normal number adds one to the
-    # exponent field, and so does a carry out of the mantissa.
-    return ((power - lowest) << mantissa) + round(value / Fraction(2) ** (power - mantissa))
+    shift = mantissa - power
+    below <<= max(-shift, 0)
+    whole, rest = divmod(above << max(shift, 0), below)
+    whole += 2 * rest + whole % 2 > below
+    # The leading bit of a normal number adds one to the exponent field, and so does a carry out of
+    # the mantissa.
+    return ((power - lowest) << mantissa) + whole
 
 
 def _widen(bits: int) -> int:
