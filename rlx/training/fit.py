@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from html import escape
@@ -93,8 +93,8 @@ def fit(
 ) -> History:
     """Train until ``steps`` batches, or ``epochs`` times those of ``data``, have been trained on.
 
-    ``data`` gives a batch by its number (``Batches``, or a function, which has no epochs), so that
-    a run goes on where it was. ``checkpoint`` is a file, with a mesh a folder: if it is there, the
+    ``data`` gives a batch by its number (``Batches``, a list, which begins anew at its end, or a
+    function, which has no epochs), so that a run goes on where it was. ``checkpoint`` is a file, with a mesh a folder: if it is there, the
     run goes on from it, which a line on standard error says, with the optimiser's settings where
     they are not those that it was written with: they hold from there on. It is written after every
     ``every`` batches and at the end. ``on_step`` is called after each batch, before that; True ends
@@ -122,7 +122,7 @@ def fit(
         while step.position < total and not step.on_any_rank(bool(stopped) or history.stopped):
             began = Tick.now()
             n = step.position
-            result = step(data(n) if callable(data) else data[n])
+            result = step(_batch(data, n))
             history.steps.append(result)
             took = Tick.now().seconds_since(began)
             history.seconds += took
@@ -174,6 +174,8 @@ def _total(data: Any, epochs: int | None, steps: int | None) -> int:
             f"data gives batches by number, as Batches, a list or a function do; found a"
             f" {type(data).__name__}"
         )
+    if isinstance(data, Sequence) and not data:
+        raise GraphError("data is empty, and has no batch to train on")
     if isinstance(data, Mapping):
         raise GraphError(
             "data is a mapping of arrays, which has no batches by number; cut it into some:"
@@ -184,6 +186,12 @@ def _total(data: Any, epochs: int | None, steps: int | None) -> int:
     if callable(data):
         raise GraphError("a function has no epochs; give steps")
     return n * len(data)
+
+
+def _batch(data: Data | Callable[[int], Mapping[str, Any]], n: int) -> Mapping[str, Any]:
+    if callable(data):
+        return data(n)
+    return data[n % len(data) if isinstance(data, Sequence) else n]
 
 
 @contextmanager

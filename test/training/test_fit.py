@@ -183,6 +183,12 @@ def test_batches_in_order() -> None:
     assert [data[n]["i"].tolist() for n in range(4)] == [[0, 1], [2, 3], [4, 5], [0, 1]]
 
 
+def test_a_list_begins_anew_at_its_end(make_step: Make) -> None:
+    batches = [batch(n) for n in range(2)]
+    found = rlx.fit(make_step(), batches, epochs=2).losses
+    assert found == rlx.fit(make_step(), lambda n: batches[n % 2], steps=4).losses
+
+
 # -- refusals ------------------------------------------------------------------------------
 
 
@@ -193,6 +199,7 @@ def test_batches_in_order() -> None:
         (lambda s: rlx.fit(s, batch, epochs=1, steps=1), "give epochs or steps, one of them"),
         (lambda s: rlx.fit(s, batch, epochs=1), "a function has no epochs; give steps"),
         (lambda s: rlx.fit(s, batch, steps=-1), "a number of steps, found -1"),
+        (lambda s: rlx.fit(s, [], epochs=1), "data is empty, and has no batch to train on"),
         (
             lambda s: rlx.fit(s, iter([]), steps=1),
             "data gives batches by number, .* found a list_iter",
