@@ -94,13 +94,14 @@ def fit(
     """Train until ``steps`` batches, or ``epochs`` times those of ``data``, have been trained on.
 
     ``data`` gives a batch by its number (``Batches``, a list, which begins anew at its end, or a
-    function, which has no epochs), so that a run goes on where it was. ``checkpoint`` is a file, with a mesh a folder: if it is there, the
-    run goes on from it, which a line on standard error says, with the optimiser's settings where
-    they are not those that it was written with: they hold from there on. It is written after every
-    ``every`` batches and at the end. ``on_step`` is called after each batch, before that; True ends
-    the run (``EarlyStopping``). ``show`` forces the progress bar on or off; else there is one on a
-    terminal, and elsewhere a line on standard error at growing intervals, once training takes
-    longer than a second. What took so long is summed up in a line.
+    function, which has no epochs), so that a run goes on where it was. ``checkpoint`` is a file,
+    with a mesh a folder: if it is there, the run goes on from it, which a line on standard error
+    says, with the optimiser's settings where they are not those that it was written with: they hold
+    from there on. It is written after every ``every`` batches and at the end. ``on_step`` is called
+    after each batch, before that; True ends the run (``EarlyStopping``). ``show`` forces the
+    progress bar on or off; else there is one on a terminal, and elsewhere a line on standard error
+    at growing intervals, once training takes longer than a second. What took so long is summed up
+    in a line.
 
     Where many ranks train together, all of them call it. The first one shows how far it is, and
     when one gets Ctrl-C all of them stop after the same batch. ``Batches(..., mesh=mesh)`` gives
