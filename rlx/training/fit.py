@@ -93,15 +93,14 @@ def fit(
 ) -> History:
     """Train until ``steps`` batches, or ``epochs`` times those of ``data``, have been trained on.
 
-    ``data`` gives a batch by its number (``Batches``, a list, which begins anew at its end, or a
-    function, which has no epochs), so that a run goes on where it was. ``checkpoint`` is a file,
-    with a mesh a folder: if it is there, the run goes on from it, which a line on standard error
-    says, with the optimiser's settings where they are not those that it was written with: they hold
-    from there on. It is written after every ``every`` batches and at the end. ``on_step`` is called
-    after each batch, before that; True ends the run (``EarlyStopping``). ``show`` forces the
-    progress bar on or off; else there is one on a terminal, and elsewhere a line on standard error
-    at growing intervals, once training takes longer than a second. What took so long is summed up
-    in a line.
+    ``data`` gives a batch by its number: ``Batches``, a list, which begins anew at its end, or a
+    function, which has no epochs. ``checkpoint`` is a file, or with a mesh a folder. If it is
+    there, the run goes on from it, and a line on standard error says so, with the optimiser's
+    settings where they differ from the file's: the new ones hold. It is written after every
+    ``every`` batches and at the end. ``on_step`` is called after each batch, before that; True ends
+    the run (``EarlyStopping``). ``show`` forces the progress bar on or off; else there is one on a
+    terminal, and elsewhere a line on standard error at growing intervals once training takes longer
+    than a second, and a last one that sums it up.
 
     Where many ranks train together, all of them call it. The first one shows how far it is, and
     when one gets Ctrl-C all of them stop after the same batch. ``Batches(..., mesh=mesh)`` gives
@@ -170,6 +169,15 @@ def _total(data: Any, epochs: int | None, steps: int | None) -> int:
     n = steps if epochs is None else epochs
     if isinstance(n, bool) or not isinstance(n, int) or n < 0:
         raise GraphError(f"a number of {'steps' if epochs is None else 'epochs'}, found {n!r}")
+    _check_data(data)
+    if epochs is None:
+        return n
+    if callable(data):
+        raise GraphError("a function has no epochs; give steps")
+    return n * len(data)
+
+
+def _check_data(data: Any) -> None:
     if not callable(data) and not (hasattr(data, "__getitem__") and hasattr(data, "__len__")):
         raise GraphError(
             f"data gives batches by number, as Batches, a list or a function do; found a"
@@ -182,11 +190,6 @@ def _total(data: Any, epochs: int | None, steps: int | None) -> int:
             "data is a mapping of arrays, which has no batches by number; cut it into some:"
             " rlx.training.Batches(data, 32)"
         )
-    if epochs is None:
-        return n
-    if callable(data):
-        raise GraphError("a function has no epochs; give steps")
-    return n * len(data)
 
 
 def _batch(data: Data | Callable[[int], Mapping[str, Any]], n: int) -> Mapping[str, Any]:
