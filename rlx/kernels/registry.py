@@ -31,7 +31,8 @@ class FamilyRow:
     ``module`` lies in ``rlx.kernels`` and has ``emit``, whose annotation says which configs it
     takes. ``selector`` is a module in ``rlx.lowering.select`` and a name in it; a family without
     one is launched by the selectors of others. ``frames`` are the kinds of targets whose ops it is
-    asked for. A launch brings the literals of the kernel as scalars unless ``literals`` is False.
+    asked for; where ``ops`` names some, it is asked about regions that hold one of these alone, and
+    loaded then. A launch brings the literals of the kernel as scalars unless ``literals`` is False.
     Configs of a ``symbolic`` family may have symbolic dims, of which a launch brings the sizes.
     The kernels of a ``joint`` family write the results of several ops of a region. ``overwrites``
     says when a result may take the memory of an operand that nothing else needs: "elements", if it
@@ -44,6 +45,7 @@ class FamilyRow:
     module: str
     selector: str = ""
     frames: tuple[Frame, ...] = ()
+    ops: tuple[str, ...] = ()
     literals: bool = True
     symbolic: bool = False
     joint: bool = False
@@ -56,15 +58,18 @@ _CPU: tuple[Frame, ...] = ("cpu",)
 _GPU: tuple[Frame, ...] = ("gpu",)
 _ALL: tuple[Frame, ...] = ("cpu", "gpu")
 
+_TRANSFORMS = ("mir.fft", "mir.ifft", "mir.rfft", "mir.irfft")
+
 _ROWS = (
-    FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU, long=True),
-    FamilyRow("gpu_fft", "fft.gpu", "gpu_fft:SELECTOR", _GPU),
+    FamilyRow("fft", "fft.emit", "fft:SELECTOR", _CPU, ops=_TRANSFORMS, long=True),
+    FamilyRow("gpu_fft", "fft.gpu", "gpu_fft:SELECTOR", _GPU, ops=_TRANSFORMS),
     FamilyRow("custom", "fallback.foreign", "fallback.foreign:SELECTOR", _CPU, plain=False),
     FamilyRow(
         "block_product",
         "matmul.block_product",
         "matmul.block_weights:SELECTOR",
         _CPU,
+        ops=("mir.dequant_matmul",),
         long=True,
         plain=False,
     ),
@@ -73,6 +78,7 @@ _ROWS = (
         "matmul.block_product",
         "matmul.block_weights:GROUPED",
         _CPU,
+        ops=("mir.dequant_grouped_matmul",),
         plain=False,
     ),
     FamilyRow(
@@ -80,11 +86,25 @@ _ROWS = (
         "matmul.block_product_rows",
         "matmul.block_rows:PRODUCT",
         _CPU,
+        ops=("mir.dequant_matmul_rows",),
         long=True,
         plain=False,
     ),
-    FamilyRow("block_rows", "matmul.block_rows", "matmul.block_rows:ROUND", _CPU, plain=False),
-    FamilyRow("gpu_block_product", "matmul.gpu_block_product", "matmul.gpu_blocks:SELECTOR", _GPU),
+    FamilyRow(
+        "block_rows",
+        "matmul.block_rows",
+        "matmul.block_rows:ROUND",
+        _CPU,
+        ops=("mir.quantize_rows",),
+        plain=False,
+    ),
+    FamilyRow(
+        "gpu_block_product",
+        "matmul.gpu_block_product",
+        "matmul.gpu_blocks:SELECTOR",
+        _GPU,
+        ops=("mir.dequant_matmul", "mir.dequant_matmul_rows"),
+    ),
     FamilyRow(
         "contraction",
         "matmul.emit",
@@ -102,23 +122,59 @@ _ROWS = (
         plain=False,
     ),
     FamilyRow(
-        "conv", "conv.planes", "conv.select:SELECTOR", _CPU, overwrites="epilogue", long=True
+        "conv",
+        "conv.planes",
+        "conv.select:SELECTOR",
+        _CPU,
+        ops=("mir.conv", "mir.conv_transpose"),
+        overwrites="epilogue",
+        long=True,
     ),
     FamilyRow(
         "integer_conv",
         "conv.planes",
         "conv.integer:SELECTOR",
         _CPU,
+        ops=("mir.conv_integer",),
         overwrites="epilogue",
         long=True,
         plain=False,
     ),
-    FamilyRow("conv_weights", "conv.weights_grad", "conv.weights_grad:SELECTOR", _CPU, long=True),
-    FamilyRow("attention", "attention.emit", "attention:SELECTOR", _ALL, long=True),
-    FamilyRow("rope", "attention.rope", "rope:SELECTOR", _CPU),
-    FamilyRow("paged_attention", "attention.paged", "paged_attention:SELECTOR", _CPU, long=True),
-    FamilyRow("gpu_paged_attention", "attention.gpu_paged", "gpu_paged_attention:SELECTOR", _GPU),
-    FamilyRow("attention_grad", "attention.grad", "attention:GRAD", _CPU, long=True),
+    FamilyRow(
+        "conv_weights",
+        "conv.weights_grad",
+        "conv.weights_grad:SELECTOR",
+        _CPU,
+        ops=("mir.conv_weights",),
+        long=True,
+    ),
+    FamilyRow(
+        "attention", "attention.emit", "attention:SELECTOR", _ALL, ops=("mir.attention",), long=True
+    ),
+    FamilyRow("rope", "attention.rope", "rope:SELECTOR", _CPU, ops=("mir.rope",)),
+    FamilyRow(
+        "paged_attention",
+        "attention.paged",
+        "paged_attention:SELECTOR",
+        _CPU,
+        ops=("mir.paged_attention",),
+        long=True,
+    ),
+    FamilyRow(
+        "gpu_paged_attention",
+        "attention.gpu_paged",
+        "gpu_paged_attention:SELECTOR",
+        _GPU,
+        ops=("mir.paged_attention",),
+    ),
+    FamilyRow(
+        "attention_grad",
+        "attention.grad",
+        "attention:GRAD",
+        _CPU,
+        ops=("mir.attention_grad",),
+        long=True,
+    ),
     FamilyRow("rowwise", "rowwise.config", "rowwise.select:SELECTOR", _ALL, joint=True),
     FamilyRow(
         "elementwise",
@@ -128,13 +184,41 @@ _ROWS = (
         joint=True,
         overwrites="elements",
     ),
-    FamilyRow("copy", "elementwise.copy", "elementwise.copy:SELECTOR", _ALL),
-    FamilyRow("gather", "index.gather", "index.gather:SELECTOR", _ALL),
-    FamilyRow("box", "index.box", "index.box:SELECTOR", _ALL, overwrites="parts"),
-    FamilyRow("scatter", "index.scatter", "index.scatter:SELECTOR", _CPU, overwrites="parts"),
+    FamilyRow(
+        "copy", "elementwise.copy", "elementwise.copy:SELECTOR", _ALL, ops=("mir.concat", "mir.pad")
+    ),
+    FamilyRow("gather", "index.gather", "index.gather:SELECTOR", _ALL, ops=("mir.gather",)),
+    FamilyRow(
+        "box",
+        "index.box",
+        "index.box:SELECTOR",
+        _ALL,
+        ops=("mir.dynamic_slice", "mir.dynamic_update_slice"),
+        overwrites="parts",
+    ),
+    FamilyRow(
+        "scatter",
+        "index.scatter",
+        "index.scatter:SELECTOR",
+        _CPU,
+        ops=("mir.scatter", "mir.scatter_add"),
+        overwrites="parts",
+    ),
     FamilyRow("reduce", "reduce.emit", "reduce.select:SELECTOR", _ALL),
-    FamilyRow("argreduce", "reduce.argreduce", "reduce.argreduce:SELECTOR", _CPU),
-    FamilyRow("pool", "conv.pool", "conv.pool:SELECTOR", _CPU),
+    FamilyRow(
+        "argreduce",
+        "reduce.argreduce",
+        "reduce.argreduce:SELECTOR",
+        _CPU,
+        ops=("mir.argmax", "mir.argmin"),
+    ),
+    FamilyRow(
+        "pool",
+        "conv.pool",
+        "conv.pool:SELECTOR",
+        _CPU,
+        ops=("mir.max_pool", "mir.max_pool_indices", "mir.max_pool_backward", "mir.mean_pool"),
+    ),
     FamilyRow("common", "fallback.emit", "fallback.select:SELECTOR", symbolic=True, plain=False),
     # Those that claim nothing: one for what is inside control flow, and parts of families above.
     FamilyRow("loop", "loop.emit", frames=_CPU, plain=False),

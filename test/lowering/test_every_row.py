@@ -16,14 +16,20 @@ import pytest
 
 import rlx
 from rlx.autodiff import gradients
+from rlx.dialects.context import make_context
+from rlx.dialects.export import to_mlir
 from rlx.ir.graph import Graph
 from rlx.ir.op import op_class
+from rlx.kernels.registry import FAMILIES as ROWS
+from rlx.lowering.functions import functions
 from rlx.lowering.passes.patterns import PATTERNS, ROW_ROOTS
+from rlx.lowering.region import Regions
 from rlx.lowering.registry import PASSES
 from rlx.lowering.select.table import SELECTORS
 from rlx.ops.conv.weights_grad import ConvWeights
 from support.compiled import agrees
-from support.samples import Case
+from support.op_graphs import OpGraph
+from support.samples import Case, cases
 
 LIT = Path(__file__).resolve().parents[1] / "lit"
 Build = Callable[[Graph, Any], Any]
@@ -156,3 +162,25 @@ def test_every_family_runs_something(family: str) -> None:
     targets = TARGETS.get(family, ()) if family == on_cpu else ("cuda",)
     report = inspected(FAMILIES[on_cpu], *targets).dispatch
     assert re.search(rf"\b{family}: ", report), report
+
+
+def test_a_row_names_every_op_that_its_selector_claims() -> None:
+    """A family is asked about no other."""
+    samples: dict[tuple[str, int], Case] = {}
+    for case in cases():
+        if case.dtype is rlx.f32 or (case.op.name, case.number) not in samples:
+            samples[case.op.name, case.number] = case
+    claimed: dict[str, set[str]] = {row.name: set() for row in ROWS.values() if row.ops}
+    context, regions = make_context(), Regions()
+    with context:
+        module = to_mlir(OpGraph.of_cases("every", [*samples.values()]).graph, context)
+        for op in functions(module)["main"].regions[0].blocks[0].operations:
+            if not op.operation.name.startswith("mir."):
+                continue
+            region = regions.of(op.operation)
+            for family, names in claimed.items():
+                if SELECTORS[family].claim(region) is None:
+                    names.add(op.operation.name)
+    missing = {name: found - {*ROWS[name].ops} for name, found in claimed.items()}
+    assert not any(missing.values()), missing
+    assert all(op_class(op) for name in claimed for op in ROWS[name].ops)

@@ -45,8 +45,11 @@ SELECTORS = _Selectors()
 
 def claim(family: str, region: Region) -> str | None:
     """None if the family runs the region, else why not."""
-    if region.body.joint and not FAMILIES[family].joint:
+    row = FAMILIES[family]
+    if region.body.joint and not row.joint:
         return Several(f"it has {len(region.outs)} results, and a kernel of this family one")
+    if row.ops and not any(n.name in row.ops for n in region.nodes):
+        return f"it holds no {' or '.join(name.partition('.')[2] for name in row.ops)}"
     return region.body.fact(("claim", family), lambda: SELECTORS[family].claim(region))
 
 
