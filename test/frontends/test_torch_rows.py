@@ -107,6 +107,16 @@ CASES: list[Case] = [
 ]  # fmt: skip
 
 
+def given(a: Any, g: rlx.Graph, feeds: dict[str, Any]) -> Any:
+    """An argument whose arrays are inputs of a graph, and in ``feeds`` by their names."""
+    if isinstance(a, list):
+        return [given(v, g, feeds) for v in a]
+    if not isinstance(a, np.ndarray):
+        return a
+    feeds[f"x{len(feeds)}"] = a
+    return g.input(f"x{len(feeds) - 1}", a.shape, dtype(a.dtype))
+
+
 @pytest.mark.parametrize(
     ("name", "args", "theirs"), CASES, ids=[f"{i}-{c[0]}" for i, c in enumerate(CASES)]
 )
@@ -116,18 +126,9 @@ def test_a_row_is_what_numpy_says(
     expected = np.asarray(theirs(*args))
     g = rlx.Graph()
     feeds: dict[str, Any] = {}
-
-    def given(a: Any) -> Any:
-        if isinstance(a, list) and any(isinstance(v, np.ndarray) for v in a):
-            return [given(v) for v in a]
-        if not isinstance(a, np.ndarray):
-            return a
-        feeds[f"x{len(feeds)}"] = a
-        return g.input(f"x{len(feeds) - 1}", a.shape, dtype(a.dtype))
-
     row = ROWS.get(name) or ROWS[name.split(".", maxsplit=1)[0]]
     n = Node(name, [TensorType(expected.shape, dtype(expected.dtype))], lambda: dtype("f32"))
-    found = row(n, *[given(a) for a in args])
+    found = row(n, *[given(a, g, feeds) for a in args])
     g.set_outputs([found[0] if isinstance(found, tuple) else found])
     np.testing.assert_allclose(rlx.interpret(g, feeds)[0], expected, rtol=1e-5, atol=1e-6)
 
@@ -177,32 +178,21 @@ COUNTED: list[tuple[str, Callable[[Any], Any], Callable[..., Any], list[Any], li
 def test_a_count_that_is_not_as_torch_wants_it_is_a_fault(row: Any) -> None:
     name, args, theirs, right, wrong, told = row
     g = rlx.Graph()
-    counts = g.input("counts", right[0].shape, dtype(right[0].dtype))
     feeds: dict[str, Any] = {}
-
-    def given(a: Any) -> Any:
-        if a is right[0]:
-            return counts
-        if isinstance(a, list):
-            return [given(v) for v in a]
-        if not isinstance(a, np.ndarray):
-            return a
-        feeds[f"x{len(feeds)}"] = a
-        return g.input(f"x{len(feeds) - 1}", a.shape, dtype(a.dtype))
-
     expected = theirs(*args(right[0]))
     of = TensorType(expected.shape, dtype(expected.dtype))
-    mine = given(list(args(right[0])))
+    mine = given(list(args(right[0])), g, feeds)
+    counts = next(n for n, a in feeds.items() if a is right[0])
     g.set_outputs([ROWS[name](Node(name, [of], lambda: dtype("f32")), *mine)])
     compiled = rlx.Session("cpu").compile(g)
     for each in right:
         for run in (compiled.run, lambda f: rlx.interpret(g, f)):
-            found = run({"counts": each} | feeds)[0]
+            found = run(feeds | {counts: each})[0]
             np.testing.assert_array_equal(found, theirs(*args(each)))
     for each in wrong:
         for run in (compiled.run, lambda f: rlx.interpret(g, f)):
             with pytest.raises(FaultError, match=rf"{told}.*found [1-9]"):
-                run({"counts": each} | feeds)
+                run(feeds | {counts: each})
 
 
 def test_a_count_that_is_known_is_right_or_refused() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -317,13 +316,8 @@ def test_clients_that_go_away_free_their_pages(served: Served) -> None:
     stream.close()
     until(lambda: served.llm.batch.answers == 0)
     for body in ({}, {"stream": True}):
-        asked = json.dumps({"prompt": "Hello", "max_tokens": 180, "ignore_eos": True, **body})
-        raw = socket.create_connection(("127.0.0.1", served.port))
-        head = (
-            f"POST /v1/completions HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
-            f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
-        )
-        raw.sendall(f"{head}Content-Length: {len(asked)}\r\n\r\n{asked}".encode())
+        asked = {"prompt": "Hello", "max_tokens": 180, "ignore_eos": True, **body}
+        raw = served.send("/v1/completions", asked)
         until(lambda: served.llm.batch.answers)
         raw.close()
         until(lambda: served.llm.batch.answers == 0)
@@ -470,13 +464,7 @@ def test_texts_of_a_client_that_left_are_not_embedded(
         return np.zeros((1, 32), np.float32)
 
     monkeypatch.setattr(served.llm, "embed", slow)
-    asked = json.dumps({"input": ["Hello"] * 500})
-    raw = socket.create_connection(("127.0.0.1", served.port))
-    head = (
-        f"POST /v1/embeddings HTTP/1.1\r\nHost: 127.0.0.1:{served.port}\r\n"
-        f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
-    )
-    raw.sendall(f"{head}Content-Length: {len(asked)}\r\n\r\n{asked}".encode())
+    raw = served.send("/v1/embeddings", {"input": ["Hello"] * 500})
     until(lambda: calls)
     raw.close()
     until(lambda: served.active == 0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 import time
 from http.client import HTTPConnection
@@ -51,6 +52,17 @@ class Served:
         text = response.read().decode()
         connection.close()
         return response.status, json.loads(text) if text.startswith("{") else text
+
+    def send(self, path: str, body: Any) -> socket.socket:
+        """A request whose answer is not read, and whose connection the caller closes."""
+        sent = json.dumps(body)
+        connection = socket.create_connection(("127.0.0.1", self.port))
+        head = (
+            f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
+            f"Authorization: Bearer {KEY}\r\nContent-Type: application/json\r\n"
+        )
+        connection.sendall(f"{head}Content-Length: {len(sent)}\r\n\r\n{sent}".encode())
+        return connection
 
     @property
     def pages(self) -> int:

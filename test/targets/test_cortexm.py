@@ -23,18 +23,10 @@ from rlx.targets.cortexm import firmware as building
 from rlx.targets.cortexm.features import PRESETS, preset
 from rlx.targets.integer.arithmetic import requantize_q31
 from rlx.targets.integer.network import MeanPool, Product
+from support.cortexm_boards import MISSING, needs_board, needs_cc, param
 
 Array = np.ndarray[Any, Any]
 RNG = np.random.default_rng(11)
-
-needs_cc = pytest.mark.skipif(shutil.which("cc") is None, reason="it takes a C compiler, cc")
-MISSING = [t for t in ("arm-none-eabi-gcc", "qemu-system-arm") if shutil.which(t) is None]
-needs_board = pytest.mark.skipif(bool(MISSING), reason=f"boards take {' and '.join(MISSING)}")
-
-
-def param(g: rlx.Graph, name: str, *shape: int) -> rlx.Value:
-    rng = np.random.default_rng(sum(map(ord, name)))
-    return g.param(name, value=(rng.standard_normal(shape) / 3).astype(np.float32))
 
 
 def mlp() -> rlx.Graph:

@@ -4,7 +4,6 @@ QEMU emulates."""
 from __future__ import annotations
 
 import ctypes
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -24,16 +23,9 @@ from rlx.errors import (
 )
 from rlx.ir.interpreter import interpret
 from rlx.targets.cortexm import kernels
+from support.cortexm_boards import needs_board, needs_cc, param
 
 Array = np.ndarray[Any, Any]
-
-MISSING = [t for t in ("arm-none-eabi-gcc", "qemu-system-arm") if shutil.which(t) is None]
-needs_board = pytest.mark.skipif(bool(MISSING), reason=f"boards take {' and '.join(MISSING)}")
-
-
-def param(g: rlx.Graph, name: str, *shape: int) -> rlx.Value:
-    rng = np.random.default_rng(sum(map(ord, name)))
-    return g.param(name, value=(rng.standard_normal(shape) / 3).astype(np.float32))
 
 
 def mlp() -> rlx.Graph:
@@ -128,7 +120,7 @@ def test_a_fault_ends_the_run(tmp_path: Path) -> None:
         firmware.run(feeds)
 
 
-@pytest.mark.skipif(shutil.which("cc") is None, reason="it takes a C compiler, cc")
+@needs_cc
 def test_functions_that_no_instruction_has_are_those_of_numpy(tmp_path: Path) -> None:
     source = Path(kernels.__file__).with_name("floats.c")
     library = tmp_path / "floats.so"
