@@ -646,6 +646,7 @@ class GraphOps:
         - Float to integer: rounded toward zero; what is out of range becomes the nearest bound, nan 0.
         - Integer to integer: keeps the low bits (wraps).
         - To bool: ``x != 0``, so nan is true. From bool: 0 or 1.
+        - To its own type: nothing changes, inf of an 8-bit float neither.
         - To a complex type: the real part is converted, the imaginary part is 0. From one only to
           another or to bool; its parts are ``real(x)`` and ``imag(x)``.
 
@@ -4667,6 +4668,7 @@ class ValueOps:
         - Float to integer: rounded toward zero; what is out of range becomes the nearest bound, nan 0.
         - Integer to integer: keeps the low bits (wraps).
         - To bool: ``x != 0``, so nan is true. From bool: 0 or 1.
+        - To its own type: nothing changes, inf of an 8-bit float neither.
         - To a complex type: the real part is converted, the imaginary part is 0. From one only to
           another or to bool; its parts are ``real(x)`` and ``imag(x)``.
 

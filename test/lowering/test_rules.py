@@ -54,7 +54,7 @@ MOVES: dict[str, tuple[tuple[int, ...], dict[str, Any]]] = {
     "merge-reshapes": ((2, 3, 4), {"shape": (6, 4), "s": (4, 6)}),
     "same-expand": ((2, 3), {"shape": (2, 3)}),
     "merge-expands": ((1, 3), {"shape": (2, 3), "s": (4, 2, 3)}),
-    "same-cast": ((7,), {"to": None, "saturate": True}),
+    "same-cast": ((24,), {"to": None, "saturate": True}),
     "same-slice": ((2, 3), {"starts": (0, 0), "sizes": (2, 3), "steps": (1, 1)}),
     "double-flip": ((2, 3, 2), {"a": (0, 2)}),
 }

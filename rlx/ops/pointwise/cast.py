@@ -39,6 +39,7 @@ class Cast(Pointwise, name="mir.cast"):
     - Float to integer: rounded toward zero; what is out of range becomes the nearest bound, nan 0.
     - Integer to integer: keeps the low bits (wraps).
     - To bool: ``x != 0``, so nan is true. From bool: 0 or 1.
+    - To its own type: nothing changes, inf of an 8-bit float neither.
     - To a complex type: the real part is converted, the imaginary part is 0. From one only to
       another or to bool; its parts are ``real(x)`` and ``imag(x)``.
     """
@@ -82,6 +83,8 @@ class Cast(Pointwise, name="mir.cast"):
         return converted(x, self.to, self.saturate)
 
     def scalar(self, k: Any, x: Any) -> Any:
+        if self.to is self.x.dtype:
+            return x
         # The caller rounds an f32 to the 16 bits of f16 and bf16. From f64, and from integers that
         # f32 does not hold, that would be a second rounding (f16 is safe: it holds none of these
         # integers, and inf is inf). 8-bit floats hold even fewer.
@@ -151,6 +154,8 @@ def converted(x: Array, to: DType, saturate: bool = True) -> Array:
     """``x`` in another element type, as ``Cast`` defines it."""
     x = np.asarray(x)
     source = dtype(x.dtype)
+    if source is to:
+        return x.copy()
     if source.is_float8:
         x, source = x.astype(np.float32), f32
     if to is bool_:
