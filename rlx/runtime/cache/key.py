@@ -194,7 +194,7 @@ def contents_digests(package: str | Path, found: Sequence[Stamp]) -> tuple[str, 
     """One digest of the files' names and contents, and one of Python's files alone."""
     whole: list[tuple[str, bytes]] = []
     for name, *_ in found:
-        with open(os.path.join(package, name), "rb") as f:
+        with open(os.path.join(package, name), "rb", buffering=0) as f:
             whole.append((name, f"{name}\n{digest(f.read())}\n".encode()))
     python = [line for name, line in whole if name.endswith(".py")]
     return digest(*(line for _, line in whole)), digest(*python)
