@@ -33,44 +33,48 @@ SHAPES = json.loads(
 TEXTS = ["b c d", "a", "p o n", "b " * 50]
 
 
-@pytest.fixture(scope="module", params=["bert", "bert-scores"])
-def folder(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    name = request.param
-    path = tmp_path_factory.mktemp("encoder") / name
-    return with_tokenizer(write_encoder(path, name, SHAPES[name]["shapes"]))
+def written(name: str, folder: Path) -> Path:
+    return with_tokenizer(write_encoder(folder, name, SHAPES[name]["shapes"]))
 
 
 @pytest.fixture(scope="module")
-def encoder(folder: Path) -> Embed | Rerank:
-    return (Rerank if folder.name == "bert-scores" else Embed).from_dir(folder, threads=1)
+def embed(tmp_path_factory: pytest.TempPathFactory) -> Embed:
+    return Embed.from_dir(written("bert", tmp_path_factory.mktemp("bert")), threads=1)
 
 
 @pytest.fixture(scope="module")
-def client(encoder: Embed | Rerank) -> Iterator[TestClient]:
-    with TestClient(make_encoder_app(encoder, model="small", max_body=60_000)) as made:
+def rerank(tmp_path_factory: pytest.TempPathFactory) -> Rerank:
+    return Rerank.from_dir(written("bert-scores", tmp_path_factory.mktemp("scores")), threads=1)
+
+
+def serving(encoder: Embed | Rerank) -> TestClient:
+    return TestClient(make_encoder_app(encoder, model="small", max_body=60_000))
+
+
+@pytest.fixture(scope="module")
+def client(embed: Embed) -> Iterator[TestClient]:
+    with serving(embed) as made:
         yield made
 
 
-def test_embeddings(encoder: Embed | Rerank, client: TestClient) -> None:
-    if not isinstance(encoder, Embed):
-        assert client.post("/v1/embeddings", json={"input": "a"}).status_code == 404
-        return
+def test_embeddings(embed: Embed, client: TestClient) -> None:
+    assert client.post("/v1/rerank", json={"query": "a", "documents": ["a"]}).status_code == 404
     judge: Any = openai.OpenAI(base_url="http://testserver/v1", api_key="none", http_client=client)
     assert [m.id for m in judge.models.list()] == ["small"]
-    wanted = encoder.encode(TEXTS)
+    wanted = embed.encode(TEXTS)
     for given in ({}, {"encoding_format": "float"}):
         found: Any = judge.embeddings.create(model="small", input=TEXTS, **given)
         np.testing.assert_array_equal(
             np.array([row.embedding for row in found.data], np.float32), wanted
         )
-    assert found.usage.prompt_tokens == encoder.count_tokens(TEXTS)
+    assert found.usage.prompt_tokens == embed.count_tokens(TEXTS)
     many = judge.embeddings.create(model="small", input=TEXTS * 20)
     np.testing.assert_array_equal(
         np.array([r.embedding for r in many.data[76:]], np.float32), wanted
     )
     row = np.array([[1, 5, 6, 2]], np.int64)
     ids = judge.embeddings.create(model="small", input=row[0].tolist())
-    one = encoder.encode_ids(row, np.ones_like(row))[0]
+    one = embed.encode_ids(row, np.ones_like(row))[0]
     np.testing.assert_array_equal(np.array(ids.data[0].embedding, np.float32), one)
     assert ids.usage.prompt_tokens == 4
     for wrong, says in (
@@ -81,17 +85,16 @@ def test_embeddings(encoder: Embed | Rerank, client: TestClient) -> None:
             judge.embeddings.create(model="small", input=wrong)
 
 
-def test_rankings(encoder: Embed | Rerank, client: TestClient) -> None:
+def test_rankings(rerank: Rerank) -> None:
+    client = serving(rerank)
+    assert client.post("/v1/embeddings", json={"input": "a"}).status_code == 404
     asked: dict[str, Any] = {"model": "small", "query": "c d", "documents": TEXTS}
-    if not isinstance(encoder, Rerank):
-        assert client.post("/v1/rerank", json=asked).status_code == 404
-        return
     whole = client.post("/v1/rerank", json=asked).json()
-    best = encoder.rank("c d", TEXTS)
+    best = rerank.rank("c d", TEXTS)
     assert [(r["index"], r["relevance_score"]) for r in whole["results"]] == best
     assert [r["document"]["text"] for r in whole["results"]] == [TEXTS[n] for n, _ in best]
     assert whole["model"] == "small"
-    assert whole["usage"]["total_tokens"] == encoder.count_tokens("c d", TEXTS)
+    assert whole["usage"]["total_tokens"] == rerank.count_tokens("c d", TEXTS)
     objects = [{"text": t} for t in TEXTS]
     two = client.post(
         "/v1/rerank",
@@ -131,14 +134,10 @@ def watched(encoder: Rerank, monkeypatch: pytest.MonkeyPatch, begun: Callable[[]
         yield parts
 
 
-def test_rankings_give_way_to_each_other(
-    encoder: Embed | Rerank, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if not isinstance(encoder, Rerank):
-        return
-    app = make_encoder_app(encoder, model="small")
+def test_rankings_give_way_to_each_other(rerank: Rerank, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = make_encoder_app(rerank, model="small")
     many = [" ".join("bcdefgh"[n % 7 :]) + " a" * (n % 5) for n in range(200)]
-    best = encoder.rank("c d", many, 50)
+    best = rerank.rank("c d", many, 50)
 
     def begun() -> None:
         end = time.monotonic() + 60
@@ -147,24 +146,22 @@ def test_rankings_give_way_to_each_other(
 
     asked = ({"documents": many, "top_n": 50}, {"documents": TEXTS})
     with (
-        watched(encoder, monkeypatch, begun) as parts,
+        watched(rerank, monkeypatch, begun) as parts,
         TestClient(app) as two,
         ThreadPoolExecutor(2) as pool,
     ):
         long, short = pool.map(lambda a: two.post("/v1/rerank", json={"query": "c d", **a}), asked)
     assert sorted(parts) == [4, 8, *[32] * 6] and parts.index(4) <= 2, "one waited for the other"
-    for reply, wanted in ((long, best), (short, encoder.rank("c d", TEXTS))):
+    for reply, wanted in ((long, best), (short, rerank.rank("c d", TEXTS))):
         found = [(r["index"], r["relevance_score"]) for r in reply.json()["results"]]
         assert found == wanted
-    assert long.json()["usage"]["total_tokens"] == encoder.count_tokens("c d", many)
+    assert long.json()["usage"]["total_tokens"] == rerank.count_tokens("c d", many)
 
 
 def test_a_ranking_ends_when_its_client_has_gone(
-    encoder: Embed | Rerank, monkeypatch: pytest.MonkeyPatch
+    rerank: Rerank, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not isinstance(encoder, Rerank):
-        return
-    app = make_encoder_app(encoder, model="small")
+    app = make_encoder_app(rerank, model="small")
     body = json.dumps({"query": "c d", "documents": ["b"] * 200}).encode()
     scope = {
         "type": "http", "method": "POST", "path": "/v1/rerank", "query_string": b"",
@@ -190,7 +187,7 @@ def test_a_ranking_ends_when_its_client_has_gone(
             loop.call_soon_threadsafe(gone.set)
             answered.wait(60)
 
-        with watched(encoder, monkeypatch, begun) as parts:
+        with watched(rerank, monkeypatch, begun) as parts:
             await app(scope, receive, send)
             await asyncio.to_thread(app.state.server.thread.shutdown)
         assert parts == [32], "parts were ranked that no one waits for"
@@ -206,14 +203,21 @@ def test_health_and_metrics(client: TestClient) -> None:
     assert "rlx_pages" not in text, "of language models alone"
 
 
+@pytest.mark.parametrize(
+    ("name", "route"), [("bert", "/v1/embeddings"), ("bert-scores", "/v1/rerank")]
+)
 def test_the_command_tells_encoders_apart(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    name: str,
+    route: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
+    folder = written(name, tmp_path / name)
     uvicorn = pytest.importorskip("uvicorn", reason="serving needs the package uvicorn")
     apps: list[Any] = []
     monkeypatch.setattr(uvicorn, "run", lambda app, **_: apps.append(app))
     assert main(["serve", str(folder), "--threads", "1"]) == 0
-    route = "/v1/rerank" if folder.name == "bert-scores" else "/v1/embeddings"
     assert route in [r.path for r in apps[0].routes]
     for words, says in (
         (["--ranks", "2"], "is an encoder, which ranks do not share; give --replicas"),
