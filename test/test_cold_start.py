@@ -25,8 +25,9 @@ def of_gpus(module):
         module.startswith(rooms) and (name.startswith("gpu") or name == "triton")
     )
 def of_others(module):
-    rooms = ("rlx.distributed", "rlx.nn", "rlx.optim", "rlx.training", "rlx.lowering.select.conv",
-        "rlx.kernels.fft", "rlx.kernels.attention.", "rlx.kernels.matmul.block_product")
+    rooms = ("rlx.distributed", "rlx.nn", "rlx.optim", "rlx.training", "rlx.kernels.conv",
+        "rlx.lowering.select.conv", "rlx.kernels.fft", "rlx.kernels.attention.",
+        "rlx.kernels.matmul.block_product")
     return module.startswith(rooms)
 unused = {"ml_dtypes", "fractions", "rlx.text", "rlx.compat", "rlx.ops.kinds",
     "rlx.lowering.passes.lir_text", "rlx.lowering.passes.lir_reader"}

@@ -26,7 +26,6 @@ from rlx.kernels.conv.words import (
     WordBlocksConfig,
     WordPlanesConfig,
     first_launch,
-    serves,
     word_blocks_launch,
     words_of,
 )
@@ -34,6 +33,7 @@ from rlx.lowering.select.conv.strategies import triple
 from rlx.ops.conv.conv import Conv
 from rlx.ops.conv.integer import conv_integer
 from rlx.ops.quant.affine import rounded
+from rlx.targets.cpu import make_target
 from rlx.targets.cpu.target import kernel_target
 from rlx.types import TensorType, i8, i32, u8
 from support.compiled import agrees
@@ -79,7 +79,7 @@ def convolve(
 ) -> Array:
     """The sums of x [N, C, H, W] and w by words, with vectors along the output channels or the
     columns."""
-    if not serves(kernel_target(host())):
+    if "integer_conv" not in make_target().families:
         pytest.skip("this machine multiplies no fours of 8-bit integers")
     target, types = kernel_target(host()), [i8 if a.dtype == np.int8 else u8 for a in (x, w)]
     words, own = words_of(*types), shape.channels
@@ -148,7 +148,7 @@ def test_words_of_every_sign(types: tuple[str, str], channels: bool) -> None:
 def test_a_quantized_layer_is_one_kernel() -> None:
     """Its zero point, bias, scales and rounding are the epilogue; so are those of a depthwise one,
     which goes by floats."""
-    if not serves(kernel_target(host())):
+    if "integer_conv" not in make_target().families:
         pytest.skip("this machine multiplies no fours of 8-bit integers")
     g = rlx.Graph()
     x, w = g.input("x", [2, 8, 9, 10], "u8"), g.param("w", [40, 8, 3, 3], "i8")

@@ -18,23 +18,17 @@ from rlx.codegen.family import Launch
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.conv.plan import ConvShape, Words
-from rlx.kernels.matmul import amx
-from rlx.kernels.matmul.dot import dot, group_of
+from rlx.kernels.matmul.dot import dot
 from rlx.types import DType, i8, i32, u8, u32
 
 __all__ = [
     "FOUR", "FirstConfig", "WordBlocksConfig", "WordPlanesConfig", "emit_blocks", "emit_first",
-    "first_launch", "held", "multiply", "serves", "word_blocks_launch", "word_of", "words_of",
+    "first_launch", "held", "multiply", "word_blocks_launch", "word_of", "words_of",
 ]  # fmt: skip
 
 FOUR = 4
 """Channels of a word."""
 FLIP = 0x80808080
-
-
-def serves(target: KernelTarget) -> bool:
-    """Whether a target multiplies words; where it has AMX, a product of the windows is faster."""
-    return target.masks and group_of(target, u8, i8) == FOUR and not amx.has_integers(target)
 
 
 def words_of(x: DType, w: DType) -> Words:

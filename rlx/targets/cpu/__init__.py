@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from rlx.targets.cpu.features import Features, preset, selected
 
 if TYPE_CHECKING:
-    from rlx.codegen.builder import KernelText
+    from rlx.codegen.builder import KernelTarget, KernelText
     from rlx.targets.base import Target
 
 __all__ = ["make_target"]
@@ -47,7 +47,6 @@ def make_target(features: str | None = None) -> Target:
 @cache
 def _target(found: Features) -> Target:
     # Imported here: a hit of the compile cache asks for the features alone.
-    from rlx.kernels.conv.words import serves
     from rlx.kernels.registry import families_on
     from rlx.targets.base import Target
     from rlx.targets.cpu.target import kernel_target
@@ -57,7 +56,19 @@ def _target(found: Features) -> Target:
         name="cpu",
         features=found,
         kernels=kernels,
-        families=tuple(f for f in families_on("cpu") if f != "integer_conv" or serves(kernels)),
+        families=tuple(
+            f for f in families_on("cpu") if f != "integer_conv" or _multiplies_words(kernels)
+        ),
         stages=("llvm", "asm", "object"),
         emitter=CpuEmitter(found),
     )
+
+
+def _multiplies_words(kernels: KernelTarget) -> bool:
+    """Whether a CPU convolves integers by words, fours of bytes (``rlx.kernels.conv.words``); where
+    it has AMX, a product of the windows is faster."""
+    from rlx.kernels.matmul import amx
+    from rlx.kernels.matmul.dot import group_of
+    from rlx.types import i8, u8
+
+    return kernels.masks and group_of(kernels, u8, i8) == 4 and not amx.has_integers(kernels)
