@@ -70,7 +70,8 @@ class Guard:
         return d >= self.number if self.relation == ">=" else d <= self.number
 
     def __str__(self) -> str:
-        return self._of_remainder() or f"{self.dim} {self.relation} {self.number}"
+        text = self._of_remainder() or f"{self.dim} {self.relation} {self.number}"
+        return text.replace("-1*", "-")
 
     def _of_remainder(self) -> str:
         """``n % 4 == 0`` of a guard on ``n - 4*(n//4)`` or on ``4*(n//4) - n``; none of others."""
