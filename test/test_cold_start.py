@@ -26,11 +26,12 @@ def of_gpus(module):
     )
 def of_others(module):
     rooms = ("rlx.distributed", "rlx.nn", "rlx.optim", "rlx.training", "rlx.kernels.conv",
-        "rlx.lowering.select.conv", "rlx.kernels.fft", "rlx.kernels.attention.",
+        "rlx.lowering.select.conv", "rlx.kernels.fft", "rlx.kernels.attention.", "rlx.kernels.loop",
         "rlx.kernels.matmul.block_product")
     return module.startswith(rooms)
 unused = {"ml_dtypes", "fractions", "rlx.text", "rlx.compat", "rlx.ops.kinds",
-    "rlx.lowering.passes.lir_text", "rlx.lowering.passes.lir_reader"}
+    "rlx.lowering.passes.lir_text", "rlx.lowering.passes.lir_reader",
+    "rlx.lowering.passes.structured_control"}
 print(*sorted(m for m in sys.modules if of_gpus(m) or of_others(m) or m in unused))
 """
 

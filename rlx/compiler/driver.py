@@ -21,7 +21,6 @@ from rlx.ir.declared import outside
 from rlx.ir.foreign_kernel import CKernel
 from rlx.ir.graph import Graph
 from rlx.kernels.fallback.foreign import CustomConfig
-from rlx.kernels.loop import emit as loop
 from rlx.kernels.registry import FAMILIES, emit_kernel
 from rlx.lowering.compilation import Compilation, CompileReport, Options
 from rlx.lowering.dump import dump_levels
@@ -223,10 +222,12 @@ def _check_runtime(schedule: Schedule) -> None:
             f"the native module reads steps of version {built}, and RLX's sources write version"
             f" {STEPS_VERSION}: it is of other sources; build it again by `make setup`"
         )
-    if _native.ABI_VERSION < loop.ASKS_SINCE and any(
-        isinstance(k.config, loop.LoopConfig) and loop.runs_long(k.config.block)
-        for k in schedule.kernels
-    ):
+    loops = [k.config.block for k in schedule.kernels if k.family == "loop"]
+    if not loops:
+        return
+    from rlx.kernels.loop import emit as loop
+
+    if _native.ABI_VERSION < loop.ASKS_SINCE and any(loop.runs_long(block) for block in loops):
         raise ToolchainError(
             f"the native module is of ABI {_native.ABI_VERSION}, and a loop's kernel needs ABI"
             f" {loop.ASKS_SINCE}: it is older than RLX's sources; build it again by `make setup`"

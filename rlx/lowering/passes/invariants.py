@@ -18,7 +18,6 @@ from rlx.dialects.control import KEY, control_of
 from rlx.dialects.convert import from_type
 from rlx.ir.op import op_class
 from rlx.lowering.region import producer, users
-from rlx.lowering.select.loop_kernels import ELEMENTS
 from rlx.lowering.select.storage_types import is_format
 from rlx.ops.control.control import Control, Scan, WhileLoop
 from rlx.ops.matmul.contraction import DotGeneral, MatMul
@@ -158,6 +157,9 @@ def _moved(block: ir.Block, known: set[ir.Value]) -> list[ir.Operation]:
 
     What is small stays, for a loop over small values is one kernel, and so do broadcasts and casts
     that are how a product reads memory, and what is larger than all that it is made of."""
+    # Imported here: every compile loads this module, and few graphs have loops.
+    from rlx.lowering.select.loop_kernels import ELEMENTS
+
     moved: list[ir.Operation] = []
     neutral: set[ir.Value] = set()
     light: dict[ir.Value, int] = {}

@@ -19,7 +19,6 @@ from rlx.ir.op import Op
 from rlx.lowering.compilation import Compilation
 from rlx.lowering.functions import argument_marks, functions
 from rlx.lowering.pass_base import Pass
-from rlx.lowering.passes.structured_control import lower_call
 from rlx.lowering.region import producer, reads
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.collective import is_step, lower_collective
@@ -170,6 +169,9 @@ def _lower(op: ir.Operation, lowering: Lowering, lives: dict[ir.Operation, Lives
         return
     lowering.at(op)
     if op.name == "func.call":
+        # Imported here: few graphs have control flow.
+        from rlx.lowering.passes.structured_control import lower_call
+
         lower_call(op, lowering)
         return
     region = lowering.compilation.regions.of(op)

@@ -163,7 +163,7 @@ def compiled(
     from rlx.runtime.cache.objects import Shelf
 
     load_all()
-    load_families(f for f in target.families if not FAMILIES[f].ops)
+    load_families(f for f in target.families if FAMILIES[f].selector and not FAMILIES[f].ops)
     from rlx.compiler.driver import compile_structure
 
     start = Tick.now()
