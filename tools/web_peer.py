@@ -8,6 +8,7 @@ Both run the same graph (the peer as ONNX) on the same tokens, in turns; printed
 the median of the rounds, the largest difference of the results, and the bytes that a page loads.
 """
 
+# pyright: reportMissingImports=false
 from __future__ import annotations
 
 import argparse
@@ -53,6 +54,7 @@ let found;
 for (let round = -2; round < rounds; round++) {
   found = [];
   for (const [n, run] of [own, peer].entries()) {
+    await new Promise((slept) => setTimeout(slept, 50)); // threads of the other may still spin
     const start = performance.now();
     found.push(await run());
     if (round >= 0) times[n].push(performance.now() - start);
@@ -87,22 +89,28 @@ def main() -> None:
         raise SystemExit("it takes Chromium (make drivers) and MiniLM (make .venv/model.stamp)")
     graph: rlx.Graph = encoder_graph(model)
     graph = graph.bind({name: 1 if name == "batch" else args.tokens for name in graph.symbols})
-    page = Page(browser)
-    try:
-        artifact = rlx.compile_artifact(graph, "wasm", params=graph.param_values)
-        write_bundle(artifact, page.folder / "rlx")
-        rlx.to_onnx(graph, page.folder / "model.onnx")
-        names = ["ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm"]
-        (page.folder / "peer").mkdir()
-        for name in names:
-            shutil.copy(args.peer / name, page.folder / "peer" / name)
-        code = bytes_of(page.folder / "rlx", ["rlx.js", "wasm.js", "threads.js", "kernels.wasm"])
-        print(f"code: {code} bytes, and {bytes_of(args.peer, names)} of the peer")
-        for threads in map(int, args.threads.split(",")):
+    artifact = rlx.compile_artifact(graph, "wasm", params=graph.param_values)
+    for threads in map(int, args.threads.split(",")):
+        page = Page(browser)  # another one for each: the peer's threads are those of the first call
+        try:
+            own, theirs = fill(page.folder, artifact, graph, args.peer)
             asked = {"tokens": args.tokens, "threads": threads, "rounds": args.rounds}
+            print(f"code: {own} bytes, and {theirs} of the peer")
             report(threads, page.ask(SCRIPT, json.dumps(asked).encode()))
-    finally:
-        page.close()
+        finally:
+            page.close()
+
+
+def fill(folder: Path, artifact: rlx.Artifact, graph: rlx.Graph, peer: Path) -> tuple[int, int]:
+    """Put the model in a page's folder for both; the bytes of their code."""
+    write_bundle(artifact, folder / "rlx")
+    rlx.to_onnx(graph, folder / "model.onnx")
+    names = ["ort.wasm.min.mjs", "ort-wasm-simd-threaded.mjs", "ort-wasm-simd-threaded.wasm"]
+    (folder / "peer").mkdir()
+    for name in names:
+        shutil.copy(peer / name, folder / "peer" / name)
+    own = ["rlx.js", "wasm.js", "threads.js", "kernels.wasm"]
+    return bytes_of(folder / "rlx", own), bytes_of(peer, names)
 
 
 def report(threads: int, found: dict[str, Any]) -> None:
