@@ -131,7 +131,8 @@ def lower_symbolic(
     graph = rebuild(graph, lambda t: t.bind(known), known)
     with Deciding(sizes, general, hasty) as then:
         schedule = lowered(graph, compilation)
-    return SymbolicSchedule(schedule, (*first.guards, *then.guards), then.left_out)
+    both = Deciding(sizes).assume((*first.guards, *then.guards))
+    return SymbolicSchedule(schedule, both.guards, then.left_out)
 
 
 def _ask(dim: SymDim, size: int | None, least: int) -> None:

@@ -22,6 +22,7 @@ from rlx.runtime.encoding import (
     Array,
     places_of,
 )
+from rlx.types import TensorType, dtype
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -174,6 +175,13 @@ class Artifact:
             f"the artifact does not run on {where}, which lacks what its code needs:"
             f" {'; '.join(lacks)}; compile it for that too"
         )
+
+    def __repr__(self) -> str:
+        taken, given = (
+            ", ".join(f"{name}: {TensorType(shape, dtype(dt))}" for name, dt, shape in side)
+            for side in (self.inputs, self.outputs)
+        )
+        return f"Artifact for {self.target}: ({taken}) -> {given}"
 
     def _repr_html_(self) -> str:
         from rlx.view.notebook import artifact_html

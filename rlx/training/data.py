@@ -54,6 +54,9 @@ class Batches:
         if size > (n := next(iter(rows.values()))):
             raise ShapeError(f"a batch has {size} rows, and the arrays have {n}")
 
+    def __repr__(self) -> str:
+        return f"Batches of {self.size} of {self.rows} rows: {', '.join(self.arrays)}"
+
     def __len__(self) -> int:
         """Batches of an epoch."""
         return self.rows // self.size

@@ -405,3 +405,10 @@ def test_what_does_not_fit_together_is_no_executable() -> None:
     variant = dataclasses.replace(artifact.variant, arena_bytes=-1)
     with pytest.raises(ArtifactError, match="the artifact is malformed"):
         Executable(dataclasses.replace(artifact, variants=(variant,)))
+
+
+def test_what_an_artifact_shows_of_itself() -> None:
+    g = rlx.Graph("told")
+    g.set_outputs({"y": g.input("x", ["n", 4]) + 1})
+    artifact = rlx.compile_artifact(g, "cpu")
+    assert repr(artifact) == "Artifact for cpu: (x: nx4xf32) -> y: nx4xf32"

@@ -36,6 +36,7 @@ def test_steps_and_epochs_say_where_a_run_ends(make_step: Make) -> None:
 def test_a_run_goes_on_from_its_checkpoint_with_its_data(make_step: Make, tmp_path: Path) -> None:
     path = tmp_path / "run.safetensors"
     rows = batch(0, 40)
+    assert repr(Batches(rows, 8)) == "Batches of 8 of 40 rows: " + ", ".join(rows)
     whole = rlx.fit(make_step(), Batches(rows, 8), epochs=4).losses
     first = rlx.fit(make_step(), Batches(rows, 8), steps=7, checkpoint=path)
     second = rlx.fit(make_step(), Batches(rows, 8), epochs=4, checkpoint=path)
