@@ -7,6 +7,7 @@ NumPy (``support.core_ml``).
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -112,10 +113,17 @@ def _elements(a: Any) -> Array:
     from rlx._mlir import ir
 
     t = ir.ShapedType(a.type)
-    if str(t.element_type) == "bf16":
-        raw = np.array([np.float32(float(ir.FloatAttr(v).value)) for v in a])
-        return raw.astype(dtype("bf16").numpy).reshape(t.shape)
-    return np.array(a).reshape(t.shape)
+    if str(t.element_type) != "bf16":
+        return np.array(a).reshape(t.shape)
+    # MLIR's Python reads no bf16; its text has decimals, or bits in hexadecimal digits.
+    kind, text = dtype("bf16").numpy, str(a)
+    if found := re.match(r'dense<"0x(\w*)">', text):
+        return np.frombuffer(bytes.fromhex(found[1]), kind).reshape(t.shape)
+    words = re.findall(r"0x\w+|-?[\d.]+(?:[eE][-+]\d+)?", text.partition(">")[0])
+    bits = [int(w, 16) if "x" in w else int(kind.type(float(w)).view("u2")) for w in words]
+    flat = np.array(bits, np.uint16).view(kind)
+    assert flat.size in (1, np.prod(t.shape, dtype=int)), text
+    return np.resize(flat, t.shape)  # one stands for all
 
 
 # -- XLA's CPU client ----------------------------------------------------------------------

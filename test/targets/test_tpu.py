@@ -18,7 +18,7 @@ from rlx.targets.base import check_kernels
 from rlx.targets.graph.tensor import Tensor
 from rlx.targets.graph.whole import Refused, Whole
 from rlx.tools.opt import main
-from rlx.types import f32, f64, i32
+from rlx.types import bf16, f32, f64, i32
 from support.graph_conformance import cases_for, conforms
 from support.samples import op_classes
 from support.tolerances import assert_close
@@ -51,6 +51,17 @@ def test_every_op_agrees_with_the_interpreter_on_some_type(tmp_path: Path) -> No
     found = json.loads(out.read_text(encoding="utf-8"))["findings"]
     assert {f["op"] for f in found if f["verdict"] == "refused"} == WITHOUT_ROW
     assert len({f["op"] for f in found}) > len(op_classes()) - 15
+
+
+@pytest.mark.parametrize("count", [1, 6, 200])
+def test_results_of_bf16_are_read(count: int) -> None:
+    """Which MLIR prints in three ways: one number, decimals, and the bytes of many."""
+    g = rlx.Graph("short")
+    g.set_outputs([-g.input("x", [count], "bf16")])
+    numbers = np.resize(np.array([1e-40, np.inf, -np.inf, np.nan, 0.1, -0.0]), count)
+    x = numbers.astype(bf16.numpy)
+    (out,) = _stood(g).run({"x": x})
+    np.testing.assert_array_equal(out.astype("f4"), -x.astype("f4"))
 
 
 def test_xla_agrees_too() -> None:
