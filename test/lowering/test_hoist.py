@@ -175,6 +175,13 @@ def test_what_is_invariant_leaves_a_scan(reverse: bool, rounds: int) -> None:
     assert '"mir.transpose"' in prologue and '"mir.tanh"' in main
 
 
+def test_an_invariant_is_made_of_another_s_broadcast() -> None:
+    g = rlx.Graph("of_broadcasts")
+    x, m = g.input("x", [2, 40]), g.input("m", [3, 40])
+    g.set_outputs([rlx.fori(3, lambda _, v: v * 0.5 + (m - m.mean(axes=0)).exp().sum(0), x)])
+    agrees(g)
+
+
 def test_invariants_of_derivatives_and_of_nested_loops() -> None:
     g = looped()
     agrees(rlx.grad(rlx_sum(g), ["w", "h", "y"]))

@@ -33,6 +33,7 @@ def outcomes(build: Build, feeds: dict[str, Any]) -> list[list[Array]]:
 
 
 def _by_steps(g: rlx.Graph, feeds: dict[str, Any]) -> list[Array]:
+    # No value is small enough for a loop's kernel, or to stay in a loop that does not change it.
     with mock.patch("rlx.lowering.select.loop_kernels.ELEMENTS", 0):
         executable = Executable(compile_graph(g, find_target("cpu"))[0])
     for name, value in g.param_values.items():

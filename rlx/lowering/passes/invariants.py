@@ -98,6 +98,7 @@ class _Loop:
         if not live:
             return self.call
         arguments = self._extend(live, end)[key]
+        known.update(zip(arguments, live, strict=True))  # of which broadcasts that move are made
         for op in moved:
             for r in op.results:
                 for u in users(r):
