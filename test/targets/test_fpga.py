@@ -214,12 +214,14 @@ def test_folding_spends_what_a_part_has() -> None:
     (mlp, {"layer0": 8, "layer1": 4}, 8), (cnn, {"layer2": 4, "layer3": 2}, 4), (pooled, {}, 8),
 ])  # fmt: skip
 def test_the_hardware_gives_what_the_network_gives(
-    make: Callable[[], rlx.Graph], lanes: dict[str, int], bits: int, tmp_path: Path
-) -> None:
+    make: Callable[[], rlx.Graph], lanes: dict[str, int], bits: int, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
     graph, params, images = quantized(make())
     wide = 31 if make is cnn else 15
+    monkeypatch.chdir(tmp_path)  # the folder may be a relative one
     design = fpga.export_fpga(
-        graph, tmp_path, params, preset="size", lanes=lanes, weight_bits=bits, multiplier_bits=wide
+        graph, "design", params, preset="size", lanes=lanes, weight_bits=bits, multiplier_bits=wide
     )
     extremes = np.stack([np.full(design.network.source, v, np.int8) for v in (-128, 127)])
     codes = np.concatenate([design.network.codes(images * 2 - 0.5), extremes])

@@ -115,6 +115,6 @@ def simulate(network: Network, folder: Path, codes: Array, limit: int) -> Simula
     assert package is not None and package.origin is not None
     include = Path(package.origin).parent / "share/include/backends/cxxrtl/runtime"
     run(["c++", "-std=c++17", "-O1", f"-I{include}", "-o", "driver", "driver.cc"], folder, "c++")
-    run([str(folder / "driver")], folder, "the simulation")
+    run([str(folder.absolute() / "driver")], folder, "the simulation")
     rows = np.fromfile(folder / "results.bin", np.int64).reshape(len(codes), -1)
     return Simulated(rows[:, 1:], rows[:, 0])
