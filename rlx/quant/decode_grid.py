@@ -31,7 +31,7 @@ def _signed(d: Array, points: Array, signs: Array) -> Array:
 def _shifted(words: Array, shifts: list[int], mask: int) -> Array:
     """``words >> shift & mask``: ``[n, m]`` to ``[n, m * len(shifts)]``."""
     out = words[:, :, None] >> np.array(shifts, words.dtype) & words.dtype.type(mask)
-    return out.reshape(len(words), -1)
+    return out.reshape(words.shape[0], -1)
 
 
 def _half(b: Array, scales: Array) -> Array:
@@ -47,7 +47,7 @@ def iq2_xxs(b: Array) -> Array:
     """``d * (scale + 1/2) / 4 * sign * size``, 8 elements a byte, a scale for 32."""
     qs = b["qs"]
     signs, scales = _signs_and_scales(qs["signs"])
-    points = lookup(grid("iq2_xxs"), qs["points"].reshape(len(b), 32))
+    points = lookup(grid("iq2_xxs"), qs["points"].reshape(qs["signs"].shape[0], 32))
     return _signed(_half(b, scales) * np.float32(0.25), points, signs)
 
 
@@ -72,15 +72,14 @@ def iq2_s(b: Array) -> Array:
 def iq3_xxs(b: Array) -> Array:
     """``d * (scale + 1/2) / 2 * sign * size``, 4 elements a byte."""
     signs, scales = _signs_and_scales(b["signs"])
-    points = lookup(grid("iq3_xxs"), b["qs"]).reshape(len(b), 32, 8)
+    points = lookup(grid("iq3_xxs"), b["qs"]).reshape(b["qs"].shape[0], 32, 8)
     return _signed(_half(b, scales) * np.float32(0.5), points, signs)
 
 
 def iq3_s(b: Array) -> Array:
     """``d * (2 * scale + 1) * sign * size``, of 512 points and free signs."""
-    points = lookup(grid("iq3_s"), _with_high(b["qs"], planes(b["qh"], 1, 1))).reshape(
-        len(b), 32, 8
-    )
+    codes = _with_high(b["qs"], planes(b["qh"], 1, 1))
+    points = lookup(grid("iq3_s"), codes).reshape(codes.shape[0], 32, 8)
     d = scale(b["d"]) * (1 + 2 * planes(b["scales"], 1, 4)).astype(np.float32)
     return _signed(d, points, b["signs"])
 

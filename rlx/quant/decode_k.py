@@ -19,11 +19,16 @@ def _blocks(scales: Array, q: Array) -> Array:
     return scales[:, :, None] * q.reshape(n, m, 256 // m).astype(np.float32)
 
 
+def _flat(x: Array) -> Array:
+    """Numbers ``[n, m, 256 / m]`` as ``[n, 256]``."""
+    return x.reshape(x.shape[0], 256)
+
+
 def _above(b: Array, q: Array, scales: Array, least: Array) -> Array:
     """``d * scale * q - dmin * least``."""
     d = scale(b["d"]) * scales.astype(np.float32)
     m = scale(b["dmin"]) * least.astype(np.float32)
-    return (_blocks(d, q) - m[:, :, None]).reshape(len(b), 256)
+    return _flat(_blocks(d, q) - m[:, :, None])
 
 
 def q2_k(b: Array) -> Array:
@@ -38,7 +43,7 @@ def q3_k(b: Array) -> Array:
     q = planes(b["qs"], 32, 2).astype(np.int8) - 4 * (1 - high)
     s = planes(b["scales"][:, :8], 8, 4) | planes(b["scales"][:, 8:], 4, 2) << np.uint8(4)
     d = scale(b["d"]) * (s.astype(np.float32) - 32)
-    return _blocks(d, q).reshape(len(b), 256)
+    return _flat(_blocks(d, q))
 
 
 def _scales(packed: Array) -> tuple[Array, Array]:
@@ -71,7 +76,7 @@ def q6_k(b: Array) -> Array:
     """``d * scale * (q - 32)``."""
     q = planes(b["ql"], 64, 4) | planes(b["qh"], 32, 2) << np.uint8(4)
     d = scale(b["d"]) * b["scales"].astype(np.float32)
-    return _blocks(d, q.astype(np.int8) - 32).reshape(len(b), 256)
+    return _flat(_blocks(d, q.astype(np.int8) - 32))
 
 
 def iq4_xs(b: Array) -> Array:
@@ -79,4 +84,4 @@ def iq4_xs(b: Array) -> Array:
     high = b["scales_h"][:, None] >> np.arange(0, 16, 2, dtype=np.uint16) & np.uint16(3)
     s = planes(b["scales_l"], 1, 4) | high.astype(np.uint8) << np.uint8(4)
     d = scale(b["d"]) * (s.astype(np.float32) - 32)
-    return _blocks(d, lookup(IQ4_VALUES, planes(b["qs"], 16, 4))).reshape(len(b), 256)
+    return _flat(_blocks(d, lookup(IQ4_VALUES, planes(b["qs"], 16, 4))))

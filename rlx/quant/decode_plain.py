@@ -125,8 +125,8 @@ def mxfp4(b: Array) -> Array:
 
 def nvfp4(b: Array) -> Array:
     """``e4m3 * float4``, a scale for 16 elements."""
-    n = len(b)
     d = lookup(UE4M3, b["d"]) * np.float32(0.5)
+    n = d.shape[0]
     return (d[:, :, None] * lookup(FP4, planes(b["qs"], 8, 4)).reshape(n, 4, 16)).reshape(n, 64)
 
 
@@ -138,8 +138,8 @@ def tq2_0(b: Array) -> Array:
 def _trits(data: Array, width: int, count: int) -> Array:
     """The first ``count`` digits of base 3 of bytes, which are fractions of 256, as ``planes``."""
     powers = np.array([1, 3, 9, 27, 81][:count], np.uint8)[:, None]
-    shifted = data.reshape(len(data), -1, 1, width) * powers
-    return ((shifted.astype(np.uint16) * 3) >> 8).reshape(len(data), -1)
+    shifted = data.reshape(data.shape[0], -1, 1, width) * powers
+    return ((shifted.astype(np.uint16) * 3) >> 8).reshape(data.shape[0], -1)
 
 
 def tq1_0(b: Array) -> Array:

@@ -9,6 +9,8 @@ import pytest
 
 import rlx
 from rlx import quant
+from rlx.base.guards import Deciding
+from rlx.ir.dim import Dim
 from rlx.ops.quant.blocks import DequantizeBlocks
 from rlx.quant.table import by_ggml
 from rlx.types import u8
@@ -48,3 +50,12 @@ def test_a_product_by_packed_weights(name: str) -> None:
     f.set_param("w", packed)
     (found,) = f.run({"x": x})
     np.testing.assert_allclose(found, x @ quant.dequantize(packed, name, w.shape).T, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_expansion_is_for_any_number_of_rows(name: str) -> None:
+    row = next(s for s in by_ggml().values() if s.name == name)
+    x = rlx.Graph().input("x", [Dim("rows", 1), 3 * row.bytes], u8)
+    with Deciding({"rows": 5}) as decided:
+        DequantizeBlocks(x, name).expand()
+    assert not [g for g in decided.guards if g.relation == "=="]

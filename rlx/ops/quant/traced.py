@@ -8,7 +8,7 @@ an op that is exact, so that the ops give the decoder's bits.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -42,9 +42,6 @@ class Traced(np.lib.mixins.NDArrayOperatorsMixin):
         self.value = value
         self.dtype = value.dtype.numpy
         self.shape: tuple[Any, ...] = value.shape
-
-    def __len__(self) -> Any:
-        return self.shape[0]
 
     def reshape(self, *sizes: Any) -> Traced:
         """One size may be -1."""
@@ -156,17 +153,6 @@ def traced_blocks(scheme: BlockScheme, packed: Value) -> Value:
     return found.value.cast(to=f32)
 
 
-class _Blocks(dict[str, Any]):
-    """The fields of blocks by name; as long as there are blocks."""
-
-    def __init__(self, fields: Mapping[str, Any], count: Any) -> None:
-        super().__init__(fields)
-        self.count = count
-
-    def __len__(self) -> Any:
-        return self.count
-
-
 def _fields(data: Value, fields: np.dtype[Any]) -> Any:
     """The fields of blocks, the last axis of data."""
     lead = data.shape[:-1]
@@ -177,7 +163,7 @@ def _fields(data: Value, fields: np.dtype[Any]) -> Any:
         base, shape = kind.subdtype or (kind, ())
         raw = Reshape.build(raw, [*lead, *shape, base.itemsize])
         out[name] = _fields(raw, base) if base.fields else Traced(_number(raw, base))
-    return _Blocks(out, lead[0])
+    return out
 
 
 def _number(raw: Value, kind: np.dtype[Any]) -> Value:
