@@ -1066,7 +1066,8 @@ class GraphOps:
         ``packed`` has the bytes of a row of ``w`` in each of its rows, as ``rlx.quant.quantize`` gives
         them. The numbers are those of ``rlx.quant.dequantize``, rounded to the type of ``x``. Rows stay
         as they are, but by a session of ``precision="q8"``, which rounds those of f32 to 8 bits
-        (``quantize_rows``) and multiplies integers (``dequant_matmul_rows``).
+        (``quantize_rows``) and multiplies integers (``dequant_matmul_rows``): a row with nan or an
+        infinity is nan then.
 
         x: floats [..., K]
         packed: u8 [N, bytes]
@@ -1077,7 +1078,8 @@ class GraphOps:
         """``(q * scales) @ w.T`` in f32, for rows that ``quantize_rows(block=32)`` gives.
 
         Kernels multiply integers within each sub-block of the weight. It is what ``dequant_matmul``
-        becomes by ``precision="q8"``. An element has the same bits in any number of rows.
+        becomes by ``precision="q8"``. An element has the same bits in any number of rows. What a scale
+        that is not finite makes is not finite either; nan if the codes are those of ``quantize_rows``.
 
         q: i8 [..., K]
         scales: f32 [..., K / 32]
@@ -2854,7 +2856,8 @@ class GraphOps:
         """Rows as i8, each block of them by the scale ``max|x| / 127``: the codes, and the f32 scales.
 
         The codes are ``round(x / scale)``, of two the even one; 0 where all of a block is 0. An element
-        is off by at most half a scale.
+        is off by at most half a scale. A block with nan or an infinity has that for a scale and codes
+        of 0: all its elements stand for nan.
 
         x: floats [..., K]
         block: elements that share a scale; 0: the whole row
@@ -5069,7 +5072,8 @@ class ValueOps:
         ``packed`` has the bytes of a row of ``w`` in each of its rows, as ``rlx.quant.quantize`` gives
         them. The numbers are those of ``rlx.quant.dequantize``, rounded to the type of ``x``. Rows stay
         as they are, but by a session of ``precision="q8"``, which rounds those of f32 to 8 bits
-        (``quantize_rows``) and multiplies integers (``dequant_matmul_rows``).
+        (``quantize_rows``) and multiplies integers (``dequant_matmul_rows``): a row with nan or an
+        infinity is nan then.
 
         x: floats [..., K]
         packed: u8 [N, bytes]
@@ -5080,7 +5084,8 @@ class ValueOps:
         """``(q * scales) @ w.T`` in f32, for rows that ``quantize_rows(block=32)`` gives.
 
         Kernels multiply integers within each sub-block of the weight. It is what ``dequant_matmul``
-        becomes by ``precision="q8"``. An element has the same bits in any number of rows.
+        becomes by ``precision="q8"``. An element has the same bits in any number of rows. What a scale
+        that is not finite makes is not finite either; nan if the codes are those of ``quantize_rows``.
 
         q: i8 [..., K]
         scales: f32 [..., K / 32]
@@ -6714,7 +6719,8 @@ class ValueOps:
         """Rows as i8, each block of them by the scale ``max|x| / 127``: the codes, and the f32 scales.
 
         The codes are ``round(x / scale)``, of two the even one; 0 where all of a block is 0. An element
-        is off by at most half a scale.
+        is off by at most half a scale. A block with nan or an infinity has that for a scale and codes
+        of 0: all its elements stand for nan.
 
         x: floats [..., K]
         block: elements that share a scale; 0: the whole row

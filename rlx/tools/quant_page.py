@@ -57,15 +57,17 @@ f.set_param("w", packed)
 On a CPU this is one launch, `block_product`, for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q4_K to Q6_K, and
 for the blocks with scales in f32. A
 param is packed once into panels as large as its bytes, and numbers are decoded in registers. The
-rows of x stay in f32. A result's bits depend neither on the other rows nor on the threads.
+rows of x stay in f32. A result's bits depend neither on the other rows nor on the threads. Of nan,
+infinities and numbers near the largest it has what the decoded weight gives.
 `x.dequant_matmul(w, scheme="q4_k")` is the same as one op. An artifact
 holds the panels ([Artifacts](artifact.md#the-file)): what is loaded maps them and packs nothing.
 
 `rlx.Session("cpu", precision="q8")` rounds the f32 rows of such products to 8 bits, in blocks of 32
 with a scale each, and multiplies integers: an element of a row is off by at most 1/254 of the
-largest one in its block. The rounding is an op of the graph, `x.quantize_rows(32)`, on every
-device; products of one tensor share it, and `f.precision` says which products were changed. VNNI or
-AVX2 multiplies the integers, or AMX from 11 rows on, all with the same bits.
+largest one in its block, and a row with nan or an infinity has results of nan alone. The rounding
+is an op of the graph, `x.quantize_rows(32)`, on every device; products of one tensor share it, and
+`f.precision` says which products were changed. VNNI or AVX2 multiplies the integers, or AMX from 11
+rows on, all with the same bits.
 
 On GPUs the kernel is `gpu_block_product`, for the same schemes, and for rows of f32, f16, bf16 and
 8 bits. A param is packed once into panels of 32 outputs. It is decoded in registers for up to 16

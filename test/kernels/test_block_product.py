@@ -20,13 +20,13 @@ SIZES = ((1, 1, 256), (1, 65, 512), (2, 17, 256), (3, 16, 768), (5, 100, 256), (
          (17, 48, 256))  # fmt: skip
 
 
-def weight(scheme: str, n: int, depth: int, seed: int = 0) -> Array:
-    """Random blocks: all bytes, but for the f16, which are small numbers of either sign."""
+def weight(scheme: str, n: int, depth: int, seed: int = 0, size: float = 1 / 16) -> Array:
+    """Random blocks: all bytes, but for the f16, which are numbers of a size and of either sign."""
     rng, row = np.random.default_rng(seed), scheme_of(scheme)
     blocks = rng.integers(0, 256, (n, depth // row.block, row.bytes), np.uint8).view(row.fields)
     for name in ("d", "m", "dmin"):
         if name in fields_of(row):
-            blocks[name] = rng.standard_normal(blocks.shape).astype(np.float16) / 16
+            blocks[name] = rng.standard_normal(blocks.shape).astype(np.float16) * np.float16(size)
     return np.ascontiguousarray(blocks).view(np.uint8).reshape(n, -1)
 
 
@@ -48,11 +48,21 @@ def rows(m: int, depth: int) -> Array:
 
 
 def check(found: Array, x: Array, packed: Array, scheme: str) -> None:
-    w = quant.dequantize(packed, scheme, (len(packed), x.shape[1])).astype(np.float64)
-    wide = x.astype(np.float64)
-    # Least values are taken from sums that may be as large as what they leave.
-    room = 4 * np.abs(wide) @ (np.abs(w) + np.abs(w).max(1, keepdims=True)).T
-    assert np.all(np.abs(found - wide @ w.T) <= 2.0**-24 * 32 * room)
+    room = room_of(x, packed, scheme)
+    assert np.all(np.abs(found - x.astype(np.float64) @ wide(packed, scheme).T) <= room * 2.0**-17)
+
+
+def wide(packed: Array, scheme: str) -> Array:
+    row = scheme_of(scheme)
+    shape = len(packed), packed.shape[1] // row.bytes * row.block
+    return quant.dequantize(packed, scheme, shape).astype(np.float64)
+
+
+def room_of(x: Array, packed: Array, scheme: str) -> Array:
+    """What the absolute values of all products add up to. Least values are taken from sums that may
+    be as large as what they leave."""
+    w = np.abs(wide(packed, scheme))
+    return np.abs(x).astype(np.float64) @ (w + w.max(1, keepdims=True)).T
 
 
 OWN = [s for s in DECODERS if not s.endswith("_f32")]
@@ -91,6 +101,26 @@ def test_sizes(scheme: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
     for m, n, depth in CHOSEN[scheme, cpu]:
         x, packed = rows(m, depth), weight(scheme, n, depth)
         check(run(x, packed, scheme), x, packed, scheme)
+
+
+@pytest.mark.parametrize(("scheme", "cpu"), [(s, CPUS[n % 3]) for n, s in enumerate(DECODERS)])
+def test_numbers_that_are_not_finite_or_large(
+    scheme: str, cpu: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also in blocks whose codes are 0 or have a least value; other rows keep their bits."""
+    if cpu != "native":
+        monkeypatch.setenv("RLX_CPU", cpu)
+    x, packed = rows(5, 256), weight(scheme, 100, 256, size=2.0**-12)
+    plain = run(x, packed, scheme)
+    x[1, 5], x[2, 70], x[3, [9, 200]] = np.inf, -np.inf, [np.nan, np.inf]
+    found = run(x, packed, scheme)
+    with np.errstate(all="ignore"):
+        wanted = (x @ wide(packed, scheme).T).astype(np.float32)
+    np.testing.assert_array_equal(found[1:4], wanted[1:4])
+    np.testing.assert_array_equal(found[[0, 4]], plain[[0, 4]])
+    x = np.abs(rows(5, 256))
+    x *= np.float32(min(1e38 / room_of(x, packed, scheme).max(), 1e38 / x.max()))
+    check(run(x, packed, scheme), x, packed, scheme)
 
 
 @pytest.mark.parametrize("scheme", OWN)

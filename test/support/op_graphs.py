@@ -31,9 +31,6 @@ FINITE: dict[str, tuple[int, ...]] = {
     "hir.depthwise_conv1d_causal": (1,),
     # A scale multiplies the sum of a block's integer products, or each of them, zeros included.
     "mir.dequant_matmul_rows": (1,),
-    # The smallest number of a block meets the sum of its elements of x.
-    "mir.dequant_matmul": (0,),
-    "mir.dequant_grouped_matmul": (0,),
     # Hidden values are weighed by 0, or left out.
     "mir.attention": (2,),
     "mir.attention_grad": (0, 1, 2, 4),

@@ -8,9 +8,15 @@
                     sum = codes times the elements of the row, one after the other
                     total += sum * scale - (sum of the row's elements) * least
             a vector of outputs for each row and panel
+            those of them that are not finite anew, element by element
 
 Lanes are outputs, and an element of a row is broadcast. The order of the additions of an element of
 the result depends on the scheme alone, neither on the rows nor on the panels of a tile.
+
+Codes and sums stand for no numbers of the weight: an infinity times a code of 0, or less its
+multiple of a least value, is nan, and large numbers overflow before they are scaled. All that comes
+of it is not finite. So what is finite is right, and what is not is the sum of the row's elements
+times the weight's numbers.
 """
 
 from __future__ import annotations
@@ -105,6 +111,7 @@ class _Emitter:
         if self.experts:
             self.error, self.known, self.site = k.error_record(), k.size("known"), k.size("site")
         self.subs = self.scheme.block // self.decoder.sub
+        self.kept = k.stack(f32, config.rows * config.panels * self.lanes)
         self.scales = None
         if self.subs > self.decoder.parts:
             self.scales = BlockScales(k, self.decoder, self.subs, self.lanes, config.panels)
@@ -129,8 +136,55 @@ class _Emitter:
                 for p in range(count):
                     total, panel = totals[r * count + p], first + p if p else first
                     store_panel(k, total, self.y, self.n, i + r if r else i, panel)
+            wide = k.const(0, f32, self.lanes)
+            for total in totals:
+                wide = wide + (total - total)  # 0, or nan
+            k.when(
+                k.any(k.compare("ne", wide, wide)),
+                lambda: self.anew(totals, i, first, k.index(0) if own is None else own),
+            )
 
         k.loop(0, self.m, rows, tile)
+
+    def anew(self, totals: Sequence[Reg], row: Reg, panel: Reg, experts: Reg) -> None:
+        """Write the results of a tile that are not finite anew. The panels are those behind
+        ``experts``."""
+        k, lanes, count = self.k, self.lanes, self.config.panels
+        size = self.blocks * (self.scheme.bytes * lanes)
+        for n, total in enumerate(totals):
+            k.store(total, self.kept, k.index(n * lanes))
+
+        def one(n: Reg) -> None:
+            r, p = row + n / count, panel + n % count
+            found = k.load(self.kept, n * lanes, lanes)
+            whole = self.by_element(experts + p * size, r * self.lda)
+            finite = k.compare("lt", k.abs(found), float("inf"))
+            store_panel(k, k.select(finite, found, whole), self.y, self.n, r, p)
+
+        k.loop(0, len(totals), 1, one)
+
+    def by_element(self, place: Reg, row: Reg) -> Reg:
+        """The results of a row and a panel, by the numbers that the weight stands for."""
+        k, lanes, decoder = self.k, self.lanes, self.decoder
+
+        def chunk(c: Reg, total: Reg) -> Reg:
+            per_block = self.subs // decoder.parts
+            b, own = c / per_block, c % per_block
+            at = place + b * (self.scheme.bytes * lanes)
+            record, begin = Record(k, self.w, at, self.fields, lanes), row + b * self.scheme.block
+            codes = iter([*decoder.codes(record, own)])
+            for s in range(decoder.parts):
+                number = decoder.number(own, s)
+                scale, least = decoder.scale(record, number)
+                for e in range(decoder.sub):
+                    value = next(codes)() * scale
+                    value = value if least is None else value - least
+                    x = k.load(self.x, begin + (number * decoder.sub + e))
+                    total = k.fma(value, k.splat(x, lanes), total)
+            return total
+
+        count = self.blocks * (self.subs // decoder.parts)
+        return k.loop(0, count, 1, chunk, [k.const(0, f32, lanes)])[0]
 
     def expert(self, row: Reg) -> Reg:
         """The expert of a row; one that is not there is recorded, and is the first."""

@@ -192,7 +192,8 @@ class QuantizeRows(Scaled, name="mir.quantize_rows"):
     """Rows as i8, each block of them by the scale ``max|x| / 127``: the codes, and the f32 scales.
 
     The codes are ``round(x / scale)``, of two the even one; 0 where all of a block is 0. An element
-    is off by at most half a scale.
+    is off by at most half a scale. A block with nan or an infinity has that for a scale and codes
+    of 0: all its elements stand for nan.
     """
 
     x: Value = operand("floats [..., K]")

@@ -27,7 +27,8 @@ class DequantMatMul(Op, name="mir.dequant_matmul"):
     ``packed`` has the bytes of a row of ``w`` in each of its rows, as ``rlx.quant.quantize`` gives
     them. The numbers are those of ``rlx.quant.dequantize``, rounded to the type of ``x``. Rows stay
     as they are, but by a session of ``precision="q8"``, which rounds those of f32 to 8 bits
-    (``quantize_rows``) and multiplies integers (``dequant_matmul_rows``).
+    (``quantize_rows``) and multiplies integers (``dequant_matmul_rows``): a row with nan or an
+    infinity is nan then.
     """
 
     x: Value = operand("floats [..., K]")

@@ -30,7 +30,8 @@ class DequantMatMulRows(ForInference, name="mir.dequant_matmul_rows"):
     """``(q * scales) @ w.T`` in f32, for rows that ``quantize_rows(block=32)`` gives.
 
     Kernels multiply integers within each sub-block of the weight. It is what ``dequant_matmul``
-    becomes by ``precision="q8"``. An element has the same bits in any number of rows.
+    becomes by ``precision="q8"``. An element has the same bits in any number of rows. What a scale
+    that is not finite makes is not finite either; nan if the codes are those of ``quantize_rows``.
     """
 
     q: Value = operand("i8 [..., K]")

@@ -238,6 +238,7 @@ def _note(report: CompileReport, seconds: float) -> dict[str, Any]:
         "missed": record.fusion.missed,
         "ops": [record.fusion.before, record.fusion.after],
         "dispatch": [ways.native, ways.common, ways.rewritten, ways.triton],
+        "decoded": ways.decoded,
     }
 
 
@@ -249,7 +250,7 @@ def _noted(note: Any, options: Options) -> tuple[Record, tuple[bool, bool], floa
             MissedFusion(pattern, op, (str(file), int(line)), reason, hint, MissReason(kind))
             for pattern, op, (file, line), reason, hint, kind in note["missed"]
         ]
-        dispatch = DispatchReport(*map(Counter, note["dispatch"]))
+        dispatch = DispatchReport(*map(Counter, note["dispatch"]), decoded=Counter(note["decoded"]))
         before, after = map(Counter, note["ops"])
         fusion = FusionReport(Counter(note["fused"]), missed, before=before, after=after)
         record = Record(options, fusion, dispatch)

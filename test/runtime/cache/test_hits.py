@@ -81,6 +81,16 @@ def test_a_graph_is_compiled_once() -> None:
     assert bytes(first._fast.artifact) == bytes(third._fast.artifact)  # type: ignore[union-attr]
 
 
+def test_a_hit_says_what_is_decoded() -> None:
+    g = rlx.Graph("decoded")
+    w = g.param("w", [4, 17], "u8")
+    g.set_outputs(g.input("x", [2, 32]).dequant_matmul(w, scheme="mxfp4"))
+    for cache in ("miss", "hit"):
+        (report,) = rlx.Session("cpu").compile(g).reports
+        assert report.cache.startswith(cache)
+        assert report.compilation.dispatch.decoded == {"mxfp4": 4 * 32 * 4}
+
+
 @pytest.mark.parametrize(
     "change",
     [{"graph": chain(scale=0.25)}, {"graph": chain(rows=4)}, {"fuse": False},
