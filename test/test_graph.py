@@ -388,3 +388,17 @@ def test_python_numbers_have_one_rule() -> None:
 def test_suggestions_ignore_case() -> None:
     with pytest.raises(DTypeError, match="unknown dtype 'F32'; did you mean 'f32'"):
         Graph().input("x", [1], "F32")
+
+
+def test_an_op_on_other_operands() -> None:
+    g, other = rlx.Graph(), rlx.Graph()
+    op = (g.input("x", ["n", 3]) @ g.input("y", [3, 4])).op
+    assert op is not None
+    x, y = other.input("x", ["n", 3]), other.input("y", [3, 4])
+    again = op.with_operands([x, y])
+    assert type(again) is type(op) and again.operands == (x, y) and again.attrs == op.attrs
+    assert again.location == op.location and again.serial > op.serial
+    assert again.out.type == op.out.type and again.out.graph is other and again.out.op is again
+    assert op.with_operands([x, other.input("z", [3, 5])]).out.shape[1] == 5
+    with pytest.raises(GraphError, match="operands are of one graph"):
+        op.with_operands([x, g.inputs[1]])

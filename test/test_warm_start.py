@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from bench.llm_models import Shape, write
 from rlx.runtime._native import __file__ as NATIVE
 from support import tiny_bert
 
@@ -19,7 +20,8 @@ unwanted = ("torch_mlir", "llvmlite", "ml_dtypes", "rlx.compiler.driver", "rlx.d
     "rlx.text", "rlx.runtime.cache.objects", "rlx.runtime.devices.gpu_executable",
     "rlx.base.device_names", "rlx.runtime.claims", "rlx.ops.control",
     "rlx.schedule.codec", "rlx.schedule.plan", "rlx.schedule.steps",
-    "glob", "hashlib", "importlib.metadata", "pathlib", "subprocess", "urllib")
+    "rlx.distributed", "rlx.llm.calls", "rlx.llm.grammar", "rlx.llm.lora", "rlx.llm.text",
+    "glob", "hashlib", "importlib.metadata", "pathlib", "random", "secrets", "subprocess", "urllib")
 print(*sorted(m for m in unwanted if m in sys.modules and m not in others))
 """
 
@@ -40,6 +42,15 @@ from rlx.models import Embed
 model = Embed.from_dir(sys.argv[1])
 assert model.encode(["a b c"]).shape == (1, 8)
 print(model.reports[0].cache.split()[0])
+"""
+
+LANGUAGE_MODEL = """
+import rlx
+llm = rlx.LLM(sys.argv[1])
+assert len(llm.generate([[1, 2, 3]], max_new_tokens=2)[0].ids) == 2
+print(llm.decoder.layers.reports[0].cache.split()[0])
+from rlx.runtime.background import waited
+waited()
 """
 
 
@@ -64,3 +75,10 @@ def test_a_model_that_is_there(tmp_path: Path) -> None:
     path = str(tiny_bert.write(tmp_path))
     assert _said(MODEL, "numpy, tokenizers", path)[0] == "miss"
     assert _said(MODEL, "numpy, tokenizers", path) == ["hit", ""]
+
+
+def test_a_language_model_that_is_there(tmp_path: Path) -> None:
+    path = tmp_path / "small.gguf"
+    write(path, Shape("llama", 64, 32, 2, 2, 1, 16, 32, 1e4, 1e-5), "q8_0")
+    assert _said(LANGUAGE_MODEL, "numpy", str(path))[0] == "miss"
+    assert _said(LANGUAGE_MODEL, "numpy", str(path)) == ["hit", ""]

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, dataclass_transform
 
 import numpy as np
 
-from rlx.base.dims import is_known
+from rlx.base.dims import is_known, same_shape
 from rlx.errors import DTypeError, GraphError, RlxError, a_type
 from rlx.ir.attrs import DIMS, OFFSETS, normalise, with_ranges
 from rlx.ir.declared import check_name, enter
@@ -377,11 +377,25 @@ class Op(Fixed):
 
     def with_operands(self, operands: Sequence[Value | None], **attrs: Any) -> Op:
         """The same op on other operands, at the same place in the user's code."""
+        fit = not attrs and len(operands) == len(self.operands)
+        if fit and all(map(_alike, operands, self.operands)):
+            return self._again(tuple(operands))
         try:
             node = type(self)(*operands, **{**self.attrs, **attrs})
         except RlxError as e:
             raise type(e)(e.message, self.location) from None
         node.location = self.location
+        return node
+
+    def _again(self, operands: tuple[Value | None, ...]) -> Op:
+        """The same op on operands of the same types, of which its own follow: nothing is inferred
+        again, which is most of what making one takes."""
+        node: Op = object.__new__(type(self))
+        node.location, node.serial = self.location, next(_serials)
+        node.operands, node.attrs = operands, self.attrs
+        node.present = tuple([v for v in operands if v is not None])
+        home = node._home()
+        node.results = tuple([Value(v.type, node, i, home) for i, v in enumerate(self.results)])
         return node
 
     @classmethod
@@ -412,6 +426,13 @@ class Op(Fixed):
         parts = [str(v.type) if v is not None else "none" for v in self.operands]
         parts += [f"{k}={v!r}" for k, v in self.attrs.items()]
         return f"{self.name}({', '.join(parts)})"
+
+
+def _alike(a: Value | None, b: Value | None) -> bool:
+    """Whether two operands have one type, about which nothing is decided."""
+    if a is None or b is None:
+        return a is b
+    return a.dtype is b.dtype and same_shape(a.shape, b.shape)
 
 
 def _count(t: TensorType) -> int:

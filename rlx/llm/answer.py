@@ -7,13 +7,13 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Literal
 
 from rlx.base.frozen import frozen
-from rlx.llm.calls import Call, CallReader
-from rlx.llm.grammar import Matcher
 from rlx.llm.sampling import Drawn, Row, SamplingParams
-from rlx.llm.text.stops import StopText
 
 if TYPE_CHECKING:
     from rlx.llm.batching.drafts import Drafter
+    from rlx.llm.calls import Call, CallReader
+    from rlx.llm.grammar import Matcher
+    from rlx.llm.text.stops import StopText
 
 __all__ = ["Answer", "Completion", "Finish"]
 

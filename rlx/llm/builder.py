@@ -15,7 +15,7 @@ is another symbol, whose variants would multiply with those of the rows.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -29,11 +29,13 @@ from rlx.llm.config import ModelConfig
 from rlx.llm.experts import FeedForward
 from rlx.llm.graph_weights import GraphWeights
 from rlx.llm.latent import latent_rows, values_of
-from rlx.llm.lora import Stack
 from rlx.llm.mixers import Mixer
 from rlx.llm.share import Share
 from rlx.ops.movement.constant import Constant
 from rlx.types import DType, f32
+
+if TYPE_CHECKING:
+    from rlx.llm.lora import Stack
 
 __all__ = ["Cache", "StepGraph", "layer_inputs", "sequence_graph", "step_graphs"]
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from rlx.base.gc_pause import importing
+from rlx.base.gc_pause import importing, paused
 from rlx.base.mesh import Mesh
 from rlx.errors import GraphError, ModelError, ShapeError
 from rlx.frontends.gguf import GGUF, Tensor
@@ -15,10 +15,8 @@ from rlx.ir.builders import public
 from rlx.llm.builder import Cache, StepGraph, step_graphs
 from rlx.llm.config import ModelConfig
 from rlx.llm.engine import StepRows
-from rlx.llm.lora import merged, read_adapter, stacked
 from rlx.llm.pages import KvPagePool
 from rlx.llm.share import Share
-from rlx.llm.team import Team
 from rlx.llm.weights import model_of, read_model
 from rlx.models.progress import Progress
 from rlx.types import bf16, dtype, f16, f32
@@ -26,6 +24,8 @@ from rlx.types import bf16, dtype, f16, f32
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from rlx.llm.lora import Stack
+    from rlx.llm.team import Team
     from rlx.runtime.session import CompiledGraph, Session
 
 __all__ = ["Decoder"]
@@ -85,15 +85,14 @@ class Decoder:
                 f"a {config.family.name} has states, which are not cut for several ranks; load it"
                 " without a mesh"
             )
-        self.team = None if mesh is None else Team(mesh)
+        self.team = None if mesh is None else _team(mesh)
         share = Share.whole(config)
         if self.team is not None:
             share = Share.of(config, weights, self.team.axis, self.team.rank)
         self.adapters = [*(adapters or {})]
-        read = [read_adapter(path, config, weights) for path in (adapters or {}).values()]
-        for path in merge:
-            weights = merged(weights, read_adapter(path, config, weights))
-        layers, head = step_graphs(config, weights, self.cache, precision, share, stacked(read))
+        weights, stacks = _with_adapters(config, weights, adapters or {}, merge)
+        with paused():
+            layers, head = step_graphs(config, weights, self.cache, precision, share, stacks)
         self._adapted = tuple(
             any(v.name == "adapter" for v in g.graph.inputs) for g in (layers, head)
         )
@@ -211,6 +210,29 @@ class Decoder:
             )
 
 
+def _team(mesh: Mesh) -> Team:
+    from rlx.llm.team import Team
+
+    return Team(mesh)
+
+
+def _with_adapters(
+    config: ModelConfig,
+    weights: Mapping[str, Tensor],
+    adapters: Mapping[str, str | Path],
+    merge: Sequence[str | Path],
+) -> tuple[Mapping[str, Tensor], Mapping[str, Stack]]:
+    """The weights with those adapters that are merged, and the others by their matrices."""
+    if not adapters and not merge:
+        return weights, {}
+    from rlx.llm.lora import merged, read_adapter, stacked
+
+    read = [read_adapter(path, config, weights) for path in adapters.values()]
+    for path in merge:
+        weights = merged(weights, read_adapter(path, config, weights))
+    return weights, stacked(read)
+
+
 def _adapter_of(rows: StepRows) -> Array:
     """The adapter of each row."""
     return np.asarray(rows.adapters, np.int32)[rows.sequence]
@@ -218,7 +240,8 @@ def _adapter_of(rows: StepRows) -> Array:
 
 def _ready(session: Session, made: StepGraph, bar: Progress) -> CompiledGraph:
     """A graph compiled, with its params set."""
-    compiled = session.compile(made.graph, donate=made.donate)
+    with paused():
+        compiled = session.compile(made.graph, donate=made.donate)
     for name, value in made.params.items():
         compiled.set_param(name, _fixed(value))
         bar.advance()

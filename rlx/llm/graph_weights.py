@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -13,7 +13,6 @@ from rlx.frontends.gguf import Tensor
 from rlx.ir.graph import Graph
 from rlx.ir.value import Value
 from rlx.llm.config import ModelConfig
-from rlx.llm.lora import Stack
 from rlx.llm.weights import PLAIN, part_of
 from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import DimLike
@@ -22,6 +21,9 @@ from rlx.ops.quant.rows import ROW_BLOCK, takes_rows
 from rlx.quant.scheme import BlockScheme
 from rlx.quant.table import scheme_named
 from rlx.types import f32
+
+if TYPE_CHECKING:
+    from rlx.llm.lora import Stack
 
 __all__ = ["GraphWeights"]
 

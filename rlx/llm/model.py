@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-import secrets
 import threading
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from random import Random
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from rlx.base.cached import cached_property
+from rlx.base.gc_pause import importing
 from rlx.base.mesh import Mesh
 from rlx.errors import DTypeError, GraphError, ModelError, ShapeError
 from rlx.frontends.gguf import GGUF
@@ -28,21 +27,23 @@ from rlx.llm.arguments import (
     several,
 )
 from rlx.llm.batching.batch import Batch
-from rlx.llm.calls import Tools, with_arguments
 from rlx.llm.decoder import Decoder
 from rlx.llm.embedding import POOLINGS, embedded, pooling_of
 from rlx.llm.engine import StepRows
-from rlx.llm.grammar import Grammars, Matcher
 from rlx.llm.pages import KvBlockTable
 from rlx.llm.sampling import Sampler
 from rlx.llm.speculation import Speculation
-from rlx.llm.text import Tokenizer
-from rlx.llm.text.stops import StopText
 from rlx.models.files import check_there
 from rlx.models.progress import Progress
 
 if TYPE_CHECKING:
     from pathlib import Path
+    from random import Random
+
+    from rlx.llm.calls import Tools
+    from rlx.llm.grammar import Grammars, Matcher
+    from rlx.llm.text import Tokenizer
+    from rlx.llm.text.stops import StopText
 
 __all__ = ["LLM"]
 
@@ -127,8 +128,7 @@ class LLM:
             draft = speculate if isinstance(speculate, LLM) else LLM(speculate, **options)
         kind = "lookup" if speculate == "lookup" else None if draft is None else "draft"
         self._speculation = Speculation(self, kind, draft, draft_tokens)
-        team = self.decoder.team
-        self._seeds = None if team is None else Random(team.number())
+        self._seeds = None if self.decoder.team is None else _random(self.decoder.team.number())
 
     @property
     def vocab(self) -> int:
@@ -143,6 +143,9 @@ class LLM:
     @cached_property
     def tokenizer(self) -> Tokenizer:
         """The model's tokenizer. ModelError if it has none."""
+        with importing():
+            from rlx.llm.text import Tokenizer
+
         if self._file is None:
             return Tokenizer.from_dir(self.path)
         if not self.has_tokenizer:
@@ -160,6 +163,8 @@ class LLM:
 
     @cached_property
     def _grammars(self) -> Grammars:
+        from rlx.llm.grammar import Grammars
+
         return Grammars(self.tokenizer, self.vocab)
 
     def warm_up(self, progress: bool | None = None) -> None:
@@ -227,6 +232,8 @@ class LLM:
         return found
 
     def _conversation(self, messages: list[Mapping[str, Any]], **template: Any) -> list[int]:
+        from rlx.llm.calls import with_arguments
+
         tools = bool(template.get("tools"))
         said = with_arguments(messages, lambda: self.tokenizer.template(tools=tools))
         return self.tokenizer.prompt(said, **template)
@@ -262,7 +269,7 @@ class LLM:
         the model was loaded. ``adapter`` is the name of one. ``sampling`` are the fields of
         ``SamplingParams``; by default the likeliest token is taken.
         """
-        offered = Tools.of(lambda: self.tokenizer, tools, tool_choice, parallel_tool_calls)
+        offered = self._offered(tools, tool_choice, parallel_tool_calls)
         if offered is not None:
             if isinstance(prompt, str) or (len(prompt) and not isinstance(prompt[0], Mapping)):
                 raise GraphError("tools are for conversations: the prompt is a list of messages")
@@ -279,17 +286,32 @@ class LLM:
         limits = {"json_schema": json_schema, "regex": regex, "grammar": grammar}
         limits = limits if offered is None else offered.limits(limits)
         kept = () if offered is None else offered.kept
-        text = StopText(self.tokenizer.stream(kept=kept), stops) if self.has_tokenizer else None
         return Answer(
-            ids, params, most=most, text=text, matcher=self._matcher(limits),
+            ids, params, most=most, text=self._text(kept, stops), matcher=self._matcher(limits),
             reader=None if offered is None else offered.reader,
             ends=self.tokenizer.eos_ids if self.has_tokenizer and not ignore_eos else frozenset(),
             seed=self._new_seed() if params.seed is None else params.seed,
             drafter=drafter, draft_tokens=drafted, adapter=self._adapter(adapter),
         )  # fmt: skip
 
+    def _offered(self, tools: Any, choice: Any, parallel: bool) -> Tools | None:
+        """The tools of an answer, if it has any."""
+        if not tools and choice is None:
+            return None
+        from rlx.llm.calls import Tools
+
+        return Tools.of(lambda: self.tokenizer, tools, choice, parallel)
+
+    def _text(self, kept: Iterable[str], stops: Sequence[str]) -> StopText | None:
+        """What makes text of an answer's tokens; None without a tokenizer."""
+        if not self.has_tokenizer:
+            return None
+        from rlx.llm.text.stops import StopText
+
+        return StopText(self.tokenizer.stream(kept=kept), stops)
+
     def _new_seed(self) -> int:
-        return secrets.randbits(32) if self._seeds is None else self._seeds.getrandbits(32)
+        return int.from_bytes(os.urandom(4)) if self._seeds is None else self._seeds.getrandbits(32)
 
     def _matcher(self, limits: Mapping[str, Any]) -> Matcher | None:
         given = {name: value for name, value in limits.items() if value is not None}
@@ -470,3 +492,9 @@ class LLM:
                     " being drawn; load the model with more tokens"
                 )
         return table
+
+
+def _random(seed: int) -> Random:
+    from random import Random
+
+    return Random(seed)

@@ -6,6 +6,7 @@ is taken apart: rows of a matrix are a view of it.
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from collections.abc import Mapping
@@ -18,7 +19,6 @@ from rlx.frontends.gguf import GGUF, Tensor
 from rlx.llm.arrange import arranged
 from rlx.llm.config import ModelConfig
 from rlx.llm.families import Family
-from rlx.llm.few_bits import joined
 from rlx.llm.names import expert_of_hf, names_of_gguf, names_of_hf
 from rlx.models.files import read_json
 from rlx.models.safetensors import SafeTensors
@@ -80,6 +80,8 @@ def from_gguf(file: GGUF, config: ModelConfig) -> Weights:
 
 def from_hf(path: str, config: ModelConfig) -> Weights:
     """The weights of a folder of safetensors files, of one or of several with an index."""
+    from rlx.llm.few_bits import joined
+
     arrays: dict[str, Array] = {}
     for file in _files(path):
         for name, array in SafeTensors(file).items():
@@ -222,7 +224,8 @@ def _every_other(tensor: Tensor, first: int) -> Tensor:
 
 def _vector(tensor: Tensor) -> Tensor:
     """A tensor as one dim."""
-    return Tensor.of(tensor.numpy().reshape(-1))
+    flat = tensor.data.reshape(-1)
+    return Tensor(tensor.scheme, (math.prod(tensor.shape),), flat, tensor.byteorder)
 
 
 def _rows(tensor: Tensor, counts: tuple[int, ...]) -> list[Tensor]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError
 from rlx.models.files import read_json
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["TextFiles", "read_folder"]
 
@@ -82,4 +84,5 @@ def _templates(path: str, config: Mapping[str, Any]) -> Iterator[tuple[str, str]
                 files[name.removesuffix(".jinja")] = os.path.join(more, name)
     for name, file in files.items():
         if os.path.isfile(file):
-            yield name, Path(file).read_text(encoding="utf-8")
+            with open(file, encoding="utf-8") as text:
+                yield name, text.read()

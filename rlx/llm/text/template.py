@@ -8,8 +8,8 @@ but plain data, and has what Hugging Face gives it: ``tojson``, ``raise_exceptio
 from __future__ import annotations
 
 import json
+import os
 import re
-import secrets
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from datetime import datetime
@@ -26,7 +26,7 @@ REASONING = ("reasoning_content", "thinking", "reasoning")
 SPANS: ContextVar[list[int] | None] = ContextVar("spans", default=None)
 """The lengths of the parts in ``{% generation %}``, while somebody asks for them."""
 
-NONCE = secrets.token_hex(8)
+NONCE = os.urandom(8).hex()
 MARK = re.compile(f"\x02{NONCE}:(\\d+)\x03")
 """What stands before such a part until it is found: no message can have it in its text."""
 

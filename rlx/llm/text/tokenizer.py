@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rlx.base.cached import cached_property
 from rlx.errors import DTypeError, FaultError, ModelError
@@ -14,6 +13,9 @@ from rlx.llm.text.backends import Vocabulary, backend
 from rlx.llm.text.folder import read_folder
 from rlx.llm.text.stream import Detokenizer
 from rlx.llm.text.template import ChatTemplate
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 __all__ = ["Tokenizer"]
 
