@@ -10,6 +10,7 @@ from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError
+from rlx.llm.defaults import completed
 from rlx.llm.entries import GGUF_FILE, HF_FILE, entries_of, mapping, real, whole
 from rlx.llm.families import FAMILIES, Family, family_of
 from rlx.llm.layers import (
@@ -159,6 +160,7 @@ class ModelConfig:
         if isinstance(text, Mapping):
             config = {**config, **text}
         family = family_of("hf", config.get("model_type"))
+        config = completed(config)
         found = entries_of(config, HF_FILE)
         if config.get("rope_interleave") is False:
             family = replace(family, adjacent="")
@@ -166,7 +168,7 @@ class ModelConfig:
             raise ModelError(f"a {family.name} with ALiBi cannot be run: RLX has rotary embeddings")
         _find_sizes(config, found)
         _find_layers(config, found)
-        _find_rope(family, config, found)
+        _find_rope(config, found)
         found["activation"] = _activation(family, config)
         found["biased"] = _biased(family, config)
         if family.qk_said is not None:
@@ -196,7 +198,7 @@ def _biased(family: Family, config: Mapping[str, Any]) -> tuple[str, ...]:
     return tuple(found)
 
 
-def _find_rope(family: Family, config: Mapping[str, Any], found: dict[str, Any]) -> None:
+def _find_rope(config: Mapping[str, Any], found: dict[str, Any]) -> None:
     """What is said of rotary embeddings, in the ways of newer and of older files."""
     rope, scaling = (mapping(config, HF_FILE, n) for n in ("rope_parameters", "rope_scaling"))
     if "full_attention" in rope:
@@ -205,7 +207,7 @@ def _find_rope(family: Family, config: Mapping[str, Any], found: dict[str, Any])
     found["rope"] = {"rope_theta": config.get("rope_theta", 10000.0), **scaling, **rope}
     if "local_theta" in found:
         found["local_rope"] = {"rope_theta": found["local_theta"]}
-    share = config.get("rotary_pct", config.get("partial_rotary_factor", family.turned_share))
+    share = config.get("rotary_pct", config.get("partial_rotary_factor"))
     share = found["rope"].get("partial_rotary_factor", share)
     if share is not None:
         head = found.get("head_dim") or whole(found, HF_FILE, "hidden") // whole(
@@ -217,7 +219,10 @@ def _find_rope(family: Family, config: Mapping[str, Any], found: dict[str, Any])
 def _find_layers(config: Mapping[str, Any], found: dict[str, Any]) -> None:
     """What the layers are, and how many."""
     layers = whole(found, HF_FILE, "layers") if "layers" in found else 0
-    own = layer_types_of(config, layers)
+    every = config.get("no_rope_layer_interval")
+    if isinstance(every, int) and every > 0 and not found.get("turns"):
+        found["turns"] = [(i + 1) % every for i in range(layers)]
+    own = layer_types_of(config, layers, found.get("turns", ()))
     kinds = found.setdefault("layer_types", own)
     if kinds is not None:
         found.setdefault("layers", len(kinds))

@@ -40,7 +40,7 @@ HF = {
     "context": "max_position_embeddings n_positions",
     "eps": "rms_norm_eps layer_norm_eps layer_norm_epsilon norm_epsilon norm_eps",
     "window": "sliding_window", "layer_types": "layer_types layers_block_type",
-    "turns": "no_rope_layers",
+    "turns": "no_rope_layers", "every": "sliding_window_pattern full_attention_interval",
     "query_scalar": "query_pre_attn_scalar", "attention_softcap": "attn_logit_softcapping",
     "logit_softcap": "final_logit_softcapping", "logit_divisor": "logits_scaling",
     "logit_scale": "logit_scale", "attention_scale": "attention_multiplier",

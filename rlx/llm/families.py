@@ -52,11 +52,12 @@ class Family:
     one, and what it is where it is not there; ``qk_late``: it follows the rotation.
 
     **Positions.** ``adjacent``: rotary pairs lie side by side, in GGUF files alone or in all.
-    ``every``: of so many layers the last sees all keys, where there is a window. ``local_theta`` is
+    ``every``: of so many layers the last sees all keys, where there is a window or a state, unless
+    a configuration says otherwise. ``local_theta`` is
     the rotary base of the layers with a window, 0 for that of all, which is not stretched there.
     ``unturned``: of so many layers the last has no rotary embedding, of 1 none has; "full": those
-    that see all keys, where others have a window. ``turned_share``: how much of a head is turned
-    where a configuration does not say. ``learned``: a table has an embedding of each position.
+    that see all keys, where others have a window. ``learned``: a table has an embedding of
+    each position.
 
     **Products.** ``activation`` of a configuration that says none under ``activation_key``;
     ``biased``: those, norms, and routers' scores ("exp_probs_b"), whose bias a file must have, of
@@ -105,7 +106,6 @@ class Family:
     every: int = 0
     local_theta: float | None = None
     unturned: int | Literal["full"] = 0
-    turned_share: float | None = None
     learned: bool = False
     activation: Literal["silu", "gelu", "gelu_approx", "relu2"] = "silu"
     activation_key: str = "hidden_act"
@@ -195,11 +195,11 @@ _ROWS = (
            biased=("ssm_dt",), said=_MAMBA),
     Family("mamba2", ("mamba2",), ("mamba2",), recurrent="mamba2", network=False,
            said=_MAMBA),
-    Family("qwen3-next", (), ("qwen3_next",), shifted=True, qk_norm="head", experts=True,
-           recurrent="delta", gated=True, shared=1, shared_gate=True),
+    Family("qwen3-next", (), ("qwen3_next",), shifted=True, qk_norm="head", every=4,
+           experts=True, recurrent="delta", gated=True, shared=1, shared_gate=True),
     Family("jamba", ("jamba",), ("jamba",), unturned=1, experts=True, expert_norm=False,
            recurrent="mamba", part_norms=True, biased=("ssm_dt",), said=_BESIDE),
-    Family("bamba", (), ("bamba",), turned_share=0.5, recurrent="mamba2",
+    Family("bamba", (), ("bamba",), recurrent="mamba2",
            said=(_ATTENTION, _NETWORK, *_BESIDE)),
     Family("granite-hybrid", ("granitehybrid",), ("granitemoehybrid",), adjacent="gguf",
            unturned=1, experts=True, recurrent="mamba2", shared=1,

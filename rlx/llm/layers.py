@@ -23,9 +23,12 @@ _KINDS: dict[str, Kind] = {
 _LETTERS = {"M": "linear_attention", "*": "full_attention", "-": "mlp", "E": "moe"}
 
 
-def layer_types_of(config: Mapping[str, Any], layers: int) -> Sequence[str] | None:
+def layer_types_of(
+    config: Mapping[str, Any], layers: int, turns: Sequence[Any]
+) -> Sequence[str] | None:
     """What a config.json calls its layers, where it says so in a way of its own: by a pattern of
-    letters, by the indices of layers with attention, or by how often these come; None if not."""
+    letters, by the indices of layers with attention, by how often these come, or by which layers
+    have a window; None if not. ``turns`` says which ones are turned, where they say so."""
     pattern = config.get("hybrid_override_pattern")
     if isinstance(pattern, str):
         return [_LETTERS.get(c, c) for c in pattern]
@@ -37,8 +40,22 @@ def layer_types_of(config: Mapping[str, Any], layers: int) -> Sequence[str] | No
     if isinstance(period, int) and isinstance(offset, int) and period > 0:
         attending = range(offset, layers, period)
     if attending is None:
-        return None
+        return _windowed(config, layers, turns)
     return ["full_attention" if i in attending else "linear_attention" for i in range(layers)]
+
+
+def _windowed(config: Mapping[str, Any], layers: int, turns: Sequence[Any]) -> Sequence[str] | None:
+    """The layers of families that say from which one on, or up to which one, some have a window."""
+    kind, at = config.get("model_type"), config.get("max_window_layers")
+    if kind in ("qwen2", "qwen3", "dots1") and isinstance(at, int):
+        windows = [i >= at for i in range(layers)]
+    elif kind == "qwen2_moe" and isinstance(at, int):
+        windows = [i < at and not i % 2 for i in range(layers)]
+    elif kind == "smollm3" and config.get("use_sliding_window"):
+        windows = [not n for n in turns]
+    else:
+        return None
+    return ["sliding_attention" if w else "full_attention" for w in windows]
 
 
 def split_by_layer(own: dict[str, Any], family: Family) -> list[str] | None:
@@ -62,10 +79,9 @@ def kinds_of(family: Family, found: Mapping[str, Any]) -> tuple[Kind, ...]:
     """The kind of each layer."""
     layers, given = found["layers"], found.get("layer_types")
     if given is None:
-        if family.recurrent:
-            return ("state",) * layers
-        every = family.every
-        return tuple("full" if every and not (i + 1) % every else "window" for i in range(layers))
+        every = family.every and (found.get("every") or family.every)
+        other: Kind = "state" if family.recurrent else "window"
+        return tuple("full" if every and not (i + 1) % every else other for i in range(layers))
     missing = {"state": not family.recurrent, "network": family.network}
     known: dict[str, Kind] = {name: kind for name, kind in _KINDS.items() if not missing.get(kind)}
     wrong = [k for k in given if not isinstance(k, str) or k not in known]

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from rlx.llm.families import family_of
 from rlx.models.safetensors import write_safetensors
 
 __all__ = [
@@ -315,13 +316,18 @@ def large(small: Mapping[str, Any]) -> dict[str, Any]:
     return found | {"vocab_size": 49152}
 
 
-def weights(shapes: Mapping[str, Any], scale: float = 0.25, dtype: Any = "f4") -> dict[str, Array]:
-    """The weights of a model by name, from the names: norms near 1, the rest normal numbers times
-    ``scale``; in an element type."""
+def weights(
+    shapes: Mapping[str, Any], scale: float = 0.25, dtype: Any = "f4", *, shifted: bool = False
+) -> dict[str, Array]:
+    """The weights of a model by name, from the names: norms near 1, which a ``shifted`` family's
+    files have less 1, the rest normal numbers times ``scale``; in an element type."""
     out: dict[str, Array] = {}
     for name, shape in shapes.items():
         x = np.random.default_rng(zlib.crc32(name.encode())).standard_normal(shape, np.float32)
-        x = 1 + x / 8 if name.endswith("norm.weight") else np.multiply(x, np.float32(scale), out=x)
+        if name.endswith("norm.weight"):
+            x = x / 8 + (not shifted or name.endswith("linear_attn.norm.weight"))
+        else:
+            np.multiply(x, np.float32(scale), out=x)
         out[name] = x.astype(dtype, copy=False)
     return out
 
@@ -345,7 +351,9 @@ def write_model(
 ) -> None:
     """A model folder with a configuration and the weights that follow from names and shapes."""
     (folder / "config.json").write_text(json.dumps(whole), encoding="utf-8")
-    write_safetensors(folder / "model.safetensors", weights(shapes, scale, dtype))
+    shifted = family_of("hf", whole["model_type"]).shifted
+    made = weights(shapes, scale, dtype, shifted=shifted)
+    write_safetensors(folder / "model.safetensors", made)
 
 
 TALKER = 320

@@ -1,0 +1,90 @@
+"""What a config.json means where it does not say something."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rlx.llm.config import ModelConfig
+from rlx.llm.defaults import PATH
+from rlx.llm.families import FAMILIES
+
+SAVED = json.loads((Path(__file__).parent / "fixtures" / "shapes.json").read_text(encoding="utf-8"))
+TABLE = json.loads(PATH.read_text(encoding="utf-8"))
+
+
+def test_every_family_has_defaults() -> None:
+    assert {*TABLE} == {kind for row in FAMILIES.values() for kind in row.hf}
+
+
+def test_an_entry_may_be_missing_that_is_as_transformers_takes_it() -> None:
+    tried = 0
+    for row in SAVED.values():
+        whole = row["config"]
+        entries = TABLE[whole["model_type"]]["entries"]
+        left_out = [k for k, v in entries.items() if k in whole and whole[k] == v]
+        tried += len(left_out)
+        for names in (*([k] for k in left_out), left_out):
+            part = {k: v for k, v in whole.items() if k not in names}
+            assert ModelConfig.from_hf(part) == ModelConfig.from_hf(whole), names
+    assert tried > 300
+
+
+@pytest.mark.parametrize(
+    ("kind", "left_out", "there"),
+    [
+        ("glm", "rope_parameters", {}),
+        ("glm4-moe", "rope_parameters", {}),
+        ("phi", "rope_parameters", {}),
+        ("nemotron", "rope_parameters", {}),
+        ("bamba", "rope_parameters", {}),
+        ("glm", "rope_parameters", {"rope_theta": 10000.0}),
+        ("qwen3-next", "layer_types", {"full_attention_interval": 4}),
+        ("qwen3-next", "layer_types", {}),
+        ("cohere2", "layer_types", {"sliding_window_pattern": 4}),
+        ("exaone4", "layer_types", {"sliding_window_pattern": 2}),
+        ("smollm3", "no_rope_layers", {"no_rope_layer_interval": 2}),
+        ("qwen3-moe", "num_experts", {"num_local_experts": 6}),
+    ],
+)
+def test_what_follows_from_others(kind: str, left_out: str, there: dict[str, Any]) -> None:
+    whole = SAVED[kind]["config"]
+    part = {k: v for k, v in whole.items() if k not in (left_out, "num_local_experts")}
+    assert ModelConfig.from_hf({**part, **there}) == ModelConfig.from_hf(whole)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said", "windows"),
+    [
+        ("qwen2", {"max_window_layers": 2}, [0, 0, 7, 7]),
+        ("qwen2", {"max_window_layers": 2, "use_sliding_window": False}, [0, 0, 0, 0]),
+        ("qwen2-moe", {"max_window_layers": 3}, [7, 0, 7, 0]),
+        ("smollm3", {"no_rope_layers": [1, 0, 0, 1]}, [0, 7, 7, 0]),
+        ("smollm3", {"no_rope_layers": None, "no_rope_layer_interval": 2}, [0, 7, 0, 7]),
+    ],
+)
+def test_windows_of_layers(kind: str, said: dict[str, Any], windows: list[int]) -> None:
+    """As the configurations of transformers make ``layer_types`` of these entries."""
+    part = {k: v for k, v in SAVED[kind]["config"].items() if k != "layer_types"}
+    own = {"num_hidden_layers": 4, "sliding_window": 7, "use_sliding_window": True}
+    assert ModelConfig.from_hf({**part, **own, **said}).windows == tuple(windows)
+
+
+def test_the_text_part_of_gemma_3_4b() -> None:
+    """All that its file says."""
+    found = ModelConfig.from_hf({
+        "model_type": "gemma3",
+        "text_config": {
+            "hidden_size": 2560, "intermediate_size": 10240, "model_type": "gemma3_text",
+            "num_hidden_layers": 34, "rope_scaling": {"factor": 8.0, "rope_type": "linear"},
+            "sliding_window": 1024, "vocab_size": 262208,
+        },
+    })  # fmt: skip
+    assert (found.heads, found.kv_heads, found.head_dim) == (8, 4, 256)
+    assert (found.rotary.theta, found.rotary.factor, found.eps) == (1e6, 8.0, 1e-6)
+    assert found.local is not None
+    assert (found.local.theta, found.local.factor) == (1e4, 1.0)
+    assert found.windows[:6] == (1024,) * 5 + (0,)

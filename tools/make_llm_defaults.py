@@ -1,0 +1,60 @@
+"""Write ``rlx/llm/defaults.json``: what transformers takes for the entries that a config.json does
+not have, of every ``model_type`` that RLX runs, and other names that it knows entries by.
+
+    python tools/make_llm_defaults.py
+
+It needs transformers (``pip install transformers``); run it when a family is added.
+"""
+
+# pyright: reportMissingImports=false
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from typing import Any
+
+from rlx.llm.defaults import PATH
+from rlx.llm.families import FAMILIES
+
+OF_FILES = ("vocab_size", "hidden_size", "num_hidden_layers", "n_embd", "n_layer", "num_layers")
+"""Sizes that tell models apart: a file without them is broken. Of the rest are left out what says
+nothing of a graph, and whether embeddings are tied, which the tensors of a file say."""
+OTHER = (
+    "dropout", "_token_id", "initializer", "router_aux", "output_router", "use_cache", "_jitter",
+    "tie_word_embeddings", "pretraining_tp", "_pdrop", "classifier", "summary_", "scale_attn_",
+)  # fmt: skip
+
+
+def main() -> None:
+    """All families."""
+    kinds = sorted({kind for row in FAMILIES.values() for kind in row.hf})
+    rows = [f" {json.dumps(kind)}: {json.dumps(defaults_of(kind))}" for kind in kinds]
+    PATH.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+    print(f"wrote {PATH.name}: {len(rows)} kinds of models")
+
+
+def defaults_of(kind: str) -> dict[str, Any]:
+    """The entries of a kind of model that are numbers or words, and other names of entries."""
+    from transformers import AutoConfig, PreTrainedConfig
+
+    made = AutoConfig.for_model(kind).get_text_config()
+    names = made.attribute_map
+    common = {f.name for f in dataclasses.fields(PreTrainedConfig)}
+    entries: dict[str, Any] = {
+        names.get(f.name, f.name): f.default
+        for f in dataclasses.fields(type(made))
+        if isinstance(f.default, bool | int | float | str)
+        and f.name not in common.union(OF_FILES)
+        and not any(word in f.name for word in OTHER)
+    }
+    rope = made.to_dict().get("rope_parameters") or {}
+    whole = rope.get("full_attention", rope)
+    entries |= {k: whole[k] for k in ("rope_theta", "partial_rotary_factor") if k in whole}
+    if whole is not rope or rope.get("rope_type", "default") != "default":
+        entries["rope_parameters"] = rope
+    return {"entries": dict(sorted(entries.items())), "names": names}
+
+
+if __name__ == "__main__":
+    main()
