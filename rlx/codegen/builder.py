@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal
 
 from rlx.base.frozen import frozen
 from rlx.codegen.control import Control
+from rlx.codegen.function import Function
 from rlx.codegen.memory import start_of
 from rlx.codegen.reg import Reg
 from rlx.types import DType, f32
@@ -137,7 +138,8 @@ class KernelText:
     the builder made it; ``starts`` says that the sizes are followed by the first element of each
     buffer. On a GPU a block has ``block`` threads, and takes ``points`` of the parallel range.
     Text of the frame "triton" is TTIR (``rlx.codegen.triton``); in its loops ``stages`` loads of an
-    operand are on their way at once.
+    operand are on their way at once. The text has all functions, those that are ``shared`` with
+    other kernels among them.
     """
 
     name: str
@@ -151,6 +153,7 @@ class KernelText:
     block: int = 0
     points: int = 0
     stages: int = 0
+    shared: tuple[Function, ...] = ()
 
 
 class Kernel(Control):
@@ -173,7 +176,7 @@ class Kernel(Control):
                 args.append(f"{self._scratch.name}: {self._scratch.mlir}")
             start = f"  func.func @{self.name}({', '.join(args)}) {{"
             body = [start, *self._head, *self._lines, "    return", "  }"]
-            body += [line for lines, _ in self._functions.values() for line in lines]
+            body += [f.text for f in self._functions.values()]
         return KernelText(
             self.name,
             "\n".join(body),
@@ -185,6 +188,7 @@ class Kernel(Control):
             self.target.binds,
             self._block,
             self._points,
+            shared=tuple(f for f in self._functions.values() if f.shared),
         )
 
     def _gpu_sizes(self) -> tuple[list[str], list[str]]:

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from rlx.base.digest import digest
 from rlx.codegen.complex import flat, gathered
+from rlx.codegen.function import Function
 from rlx.codegen.memory import ERROR, Memory
 from rlx.codegen.reg import INDEX, Buffer, Reg
 from rlx.types import DType, bool_, i32, i64
@@ -256,40 +258,59 @@ class Control(Memory):
     def outline(
         self,
         name: str,
-        buffers: Sequence[Buffer],
+        given: Sequence[Buffer | Reg],
         indices: Sequence[Reg],
         body: Callable[..., None],
+        *,
+        shared: bool = False,
     ) -> None:
-        """Call the function ``name`` of a CPU kernel with buffers and indices. The first call
-        defines it, by ``body(*indices)``, which may use these buffers and registers, the literals
-        and the dims of the launch, and no others.
+        """Call the function ``name`` of a CPU kernel with what is ``given``, and with indices. The
+        first call defines it, by ``body(*indices)``, which may use these buffers and registers, the
+        literals and the dims of the launch, and no others.
 
-        It is for what needs many constants: no loop around it keeps them in registers.
+        It is for what needs many constants: no loop around it keeps them in registers. One that is
+        ``shared`` is compiled once for all kernels that have the same; it is given nothing but
+        arguments of the kernel, whose names are the same in all.
         """
         if not self.target.serial:
             raise self._refuse("a GPU kernel is one function")
         if name not in self._functions:
-            outside = self._lines, self._head, self._constants, self._rounded, self._depth
-            given = self._read, self._literals, self._spread, self._dims, self._whole
-            known = self._known, self._texts, self._numbers
-            self._lines, self._head, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
-            self._read, self._literals, self._spread, self._dims = set(), {}, {}, {}
-            self._whole, self._known, self._texts, self._numbers = {}, {}, [], {}
-            args = [self.reg(self.fresh(), INDEX) for _ in indices]
-            body(*args)
-            names = [*(a.name for a in args), *sorted(self._read)]
-            heads = [f"{b.name}: {b.mlir}" for b in buffers] + [f"{n}: index" for n in names]
-            start = f"  func.func private @{self.name}_{name}({', '.join(heads)}) {{"
-            lines = [start, *self._head, *self._lines, "    return", "  }"]
-            self._functions[name] = lines, self._read
-            self._lines, self._head, self._constants, self._rounded, self._depth = outside
-            self._read, self._literals, self._spread, self._dims, self._whole = given
-            self._known, self._texts, self._numbers = known
-        words = sorted(self._functions[name][1])
-        self._read.update(words)
-        values = ", ".join([*(x.name for x in (*buffers, *indices)), *words])
-        types = ", ".join([b.mlir for b in buffers] + ["index"] * (len(indices) + len(words)))
-        self.line(f"func.call @{self.name}_{name}({values}) : ({types}) -> ()")
+            self._functions[name] = self._define(name, given, len(indices), body, shared)
+        function = self._functions[name]
+        self._read.update(function.words)
+        values = ", ".join([*(x.name for x in (*given, *indices)), *function.words])
+        self.line(f"func.call @{function.name}({values}) : ({', '.join(function.types)}) -> ()")
+
+    def _define(
+        self,
+        name: str,
+        given: Sequence[Buffer | Reg],
+        indices: int,
+        body: Callable[..., None],
+        shared: bool,
+    ) -> Function:
+        outside = self._lines, self._head, self._constants, self._rounded, self._depth
+        around = self._read, self._literals, self._spread, self._dims, self._whole
+        known = self._known, self._texts, self._numbers, self._count
+        self._lines, self._head, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
+        self._read, self._literals, self._spread, self._dims = set(), {}, {}, {}
+        self._whole, self._known, self._texts, self._numbers = {}, {}, [], {}
+        self._count = 0 if shared else self._count
+        args = [self.reg(self.fresh(), INDEX) for _ in range(indices)]
+        body(*args)
+        words = tuple(sorted(self._read))
+        names = [*(a.name for a in args), *words]
+        heads = [f"{x.name}: {x.mlir}" for x in given] + [f"{n}: index" for n in names]
+        rest = [*self._head, *self._lines, "    return", "  }"]
+        text = "\n".join([*heads, *rest])
+        symbol = f"{f'rlx_{digest(text.encode(), size=8)}' if shared else self.name}_{name}"
+        start = f"  func.func private @{symbol}({', '.join(heads)}) {{"
+        types = tuple([x.mlir for x in given] + ["index"] * len(names))
+        self._lines, self._head, self._constants, self._rounded, self._depth = outside
+        self._read, self._literals, self._spread, self._dims, self._whole = around
+        self._known, self._texts, self._numbers = known[:3]
+        self._count = known[3] if shared else self._count
+        return Function(symbol, (start, *rest), types, words, shared)
 
     def _results(self, name: str, like: Sequence[Reg]) -> list[Reg]:
         regs = [self.reg(f"{name}#{n}", r.dtype, r.lanes) for n, r in enumerate(flat(like))]

@@ -12,6 +12,7 @@ from rlx.base.dim_bounds import least
 from rlx.base.dims import Dim, SymDim
 from rlx.codegen import float8
 from rlx.codegen.complex import Complex, pair
+from rlx.codegen.function import Function
 from rlx.codegen.reg import INDEX, Buffer, Number, Reg, mlir_element, mlir_type
 from rlx.errors import UnsupportedError
 from rlx.types import DType, bool_, f32, f64, i8, i16, i32, i64, u8, u32, u64
@@ -50,7 +51,7 @@ class Emitter:
         self._texts: list[str] = []
         self._count = 0
         self._depth = 2
-        self._functions: dict[str, tuple[list[str], set[str]]] = {}
+        self._functions: dict[str, Function] = {}
         self._scratch: Buffer | None = None
         self._written: set[str] = set()
         self._rounded: dict[tuple[str, DType], str] = {}

@@ -85,15 +85,20 @@ class Memory(Arithmetic):
 
     def scratch(self, dt: DType, offset: Reg | int = 0) -> Buffer:
         """The worker's own scratch as elements of ``dt``, from a byte offset (aligned 64)."""
+        at, whole = self._index(offset), self.whole_scratch
+        name, elem = self.fresh(), self._element(dt)
+        kind = f"memref<{FLAT // dt.part.bytes}x{elem}>"
+        self.line(f"{name} = memref.view {whole.name}[{at.name}][] : {whole.mlir} to {kind}")
+        return Buffer(name, dt, kind)
+
+    @property
+    def whole_scratch(self) -> Buffer:
+        """The argument that brings the worker's scratch, in bytes."""
         if not self.target.serial:
             raise self._refuse("a GPU kernel has no scratch")
         if self._scratch is None:
             self._scratch = Buffer("%scratch", u8, f"memref<{FLAT}xi8>")
-        at = self._index(offset)
-        name, elem = self.fresh(), self._element(dt)
-        kind = f"memref<{FLAT // dt.part.bytes}x{elem}>"
-        self.line(f"{name} = memref.view %scratch[{at.name}][] : memref<{FLAT}xi8> to {kind}")
-        return Buffer(name, dt, kind)
+        return self._scratch
 
     def stack(self, dt: DType, count: int) -> Buffer:
         """A small array on the stack, 64-byte aligned."""

@@ -578,7 +578,7 @@ def test_tiles_request_what_comes_after_them(m: int, monkeypatch: pytest.MonkeyP
             self.store(self.load(counts, at) + 1.0, counts, at)
 
     monkeypatch.setattr(Kernel, "prefetch", count)
-    config = ContractionConfig(f32, f32, adds(f32, 1), ("scalar",))
+    config = ContractionConfig(f32, f32, adds(f32, 1), ("scalar",), rest=False)
     panels, counts = np.zeros(k * n, np.float32), np.zeros(2 * k * n, np.float32)
     tiles = m // shape.rows
     product(np.zeros((1, m, k), np.float32), panels, n, config, (counts,))

@@ -6,6 +6,7 @@ import struct
 
 import numpy as np
 import pytest
+from llvmlite import binding
 
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.reg import Reg
@@ -13,8 +14,10 @@ from rlx.errors import IRError, ToolchainError
 from rlx.targets.cpu import emit
 from rlx.targets.cpu.features import PRESETS, Features
 from rlx.targets.cpu.target import kernel_target
+from rlx.targets.llvm.elf import Object
+from rlx.targets.llvm.join import joined
 from rlx.targets.llvm.machine import undefined_symbols
-from rlx.types import bf16, bool_, f16, f32, f64, i64
+from rlx.types import bf16, bool_, f16, f32, f64, i32, i64
 from support.jit import host, jit, load
 
 EM_X86_64, EM_AARCH64, EM_RISCV = 62, 183, 243
@@ -116,6 +119,70 @@ def test_several_kernels_share_an_object() -> None:
         load(obj, name)(0, 1, [bits, y, flags], [3], scratch_bytes=256)
         assert y[0] == 3
         assert flags[0]
+
+
+def doubled_or_more(name: str, factor: float) -> KernelText:
+    """x times a factor, and then twice that, by a function that all of these share."""
+    k = Kernel(name, kernel_target(host()))
+    x = k.buffer("x", f32)
+
+    def double(i: Reg) -> None:
+        # A table, which lies beside the code.
+        k.store(k.load(x, i) * k.cast(k.reduce("add", k.constants([7, 5, -3, -7], i32)), f32), x, i)
+
+    def body(i: Reg) -> None:
+        k.store(k.load(x, i) * factor, x, i)
+        k.outline("double", [x], [i], double, shared=True)
+
+    k.parallel(body)
+    return k.text()
+
+
+def test_kernels_share_a_function(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is compiled once, is local to each object, and once in an object of both."""
+    monkeypatch.setattr(emit, "_parts", {})
+    pair = [doubled_or_more("once", 1.0), doubled_or_more("thrice", 3.0)]
+    (function,) = {f.name: f for k in pair for f in k.shared}.values()
+    made = [emit.compile_kernels([k], host()) for k in pair]
+    assert [name for name, *_ in emit._parts] == [function.name]
+    both = emit.compile_kernels(pair, host())
+    for obj, names in ((made[0], ["once"]), (made[1], ["thrice"]), (both, ["once", "thrice"])):
+        parsed = binding.ObjectFileRef.from_data(obj)  # LLVM reads it as we write it
+        assert sum(s.is_text() for s in parsed.sections()) == 2
+        found = Object.read(obj).symbols
+        assert [s.name for s in found if not s.local] == names
+        assert [s.name for s in found].count(function.name) == 1
+        for name in names:
+            x = np.full(4, 1.5, np.float32)
+            load(obj, name)(1, 3, [x], [])
+            wanted = 2 * 1.5 * {"once": 1.0, "thrice": 3.0}[name]
+            np.testing.assert_array_equal(x, [1.5, wanted, wanted, 1.5])
+    # In text there is no other object: a definition and two calls.
+    assert emit.to_llvm(pair, host()).count(f"@{function.name}(") == 3
+
+
+def test_a_shared_function_that_fails_is_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(emit, "_parts", {})
+    kernel = doubled_or_more("twice", 1.0)
+    with monkeypatch.context() as broken, pytest.raises(ToolchainError, match="no memory"):
+        broken.setattr(emit.machine, "emit_object", refuse)
+        emit.compile_kernels([kernel], host())
+    assert not emit._parts
+    assert emit.compile_kernels([kernel], host())
+
+
+def refuse(*_: object, **__: object) -> bytes:
+    raise ToolchainError("no memory")
+
+
+def test_parts_that_need_another_one() -> None:
+    kernel = doubled_or_more("alone", 1.0)
+    text = emit.framed([kernel], 64, apart=True)
+    obj = emit.machine.emit_object(text, host().machine, linked=lambda name: True)
+    with pytest.raises(ToolchainError, match=kernel.shared[0].name):
+        joined(obj, [])
+    with pytest.raises(ToolchainError, match=f"the function {kernel.shared[0].name}"):
+        emit.machine.emit_object(text, host().machine)
 
 
 def test_equal_kernels_give_equal_bytes() -> None:

@@ -21,7 +21,7 @@ the number of threads.
 from __future__ import annotations
 
 from rlx.codegen.builder import KernelTarget, KernelText
-from rlx.codegen.reg import Buffer, Reg
+from rlx.codegen.reg import Reg
 from rlx.kernels.matmul import amx
 from rlx.kernels.matmul.epilogue import Rows, Strip, Task
 from rlx.kernels.matmul.plan import ContractionConfig, OperandKind, launch
@@ -47,7 +47,6 @@ class _Emitter(Products):
     def task(self, index: Reg) -> None:
         """One (batch, chunk, group); neighbours share their rows, or their panels."""
         k = self.k
-        self.start()
         panels = (self.n + (self.shape.width - 1)) / self.shape.width
         groups = (panels + self.group_panels - 1) / self.group_panels
         chunks = (self.m + self.chunk_rows - 1) / self.chunk_rows
@@ -86,14 +85,10 @@ class _Emitter(Products):
         stop = panel0 + (whole - panel0 + (step - 1)) / step * step + (panel_end - whole)
         k.loop(panel0, stop, step, strip)
 
-    def panel_scratch(self) -> Buffer:
-        """Scratch for a block of a panel, after the sums."""
-        return self.k.scratch(self.config.b, self.sums_bytes)
-
     def convert(self, a: Rows, rows: Reg) -> Rows:
         """Rows of A in scratch, in the type in which a tile reads them."""
         k, dt, config = self.k, self.config.rows, self.config
-        wide = k.scratch(dt, self.sums_bytes)
+        wide = self.wide_rows()
         distance = self.depth + config.row_pad
 
         def row(r: Reg) -> None:

@@ -98,10 +98,10 @@ class Epilogue:
             (k.size(f"operand{i}_row"), k.size(f"operand{i}_batch")) for i in range(len(dtypes))
         ]
 
-    def start(self) -> None:
-        """What the whole kernel needs once it has begun."""
-        # A task of one row may have more panels in its only row.
-        self.strip_width = STRIP_PANELS * self.shape.width
+    @property
+    def strip_width(self) -> int:
+        """Sums of a row in scratch. A task of one row may have more panels in its only row."""
+        return STRIP_PANELS * self.shape.width
 
     @property
     def is_short(self) -> bool:
@@ -157,9 +157,9 @@ class Epilogue:
     def finish_rows(self, s: Strip, first: Reg, rows: Reg, n0: Reg, count: Reg) -> None:
         """``count`` columns from ``n0`` on of ``rows`` rows, whose sums are in the strip.
 
-        A long epilogue is a function: LLVM would have its constants in registers throughout, and
-        some of the sums of a tile in memory. AMX has its sums elsewhere, and a call would cost it
-        the shape of its tiles."""
+        It is a function: LLVM would have the constants of a long epilogue in registers throughout,
+        and some of the sums of a tile in memory. AMX has its sums elsewhere, and a call would cost
+        it the shape of its tiles."""
         k, t, places = self.k, s.task, self.row_places(s, first, n0)
         distances = [
             stride if kind in ("full", "column") else k.index(0)
@@ -178,7 +178,7 @@ class Epilogue:
             k.loop(0, rows, 1, row)
 
         given = rows, count, places.sums, places.c, self.ldc, *places.operands, *distances
-        if self.is_short or self.config.amx:
+        if self.config.amx:
             body(*given)
         else:
             k.outline("finish", [t.sums, *self.operands, self.c], given, body)

@@ -124,6 +124,12 @@ class ContractionConfig:
         """Elements between rows in scratch, so that they do not fall into the same cache set."""
         return CACHE_LINE // self.rows.bytes
 
+    @property
+    def resumes(self) -> bool:
+        """Whether a block of K goes on with the sums of the one before: of integers, whatever K is,
+        and of a turned B, whose blocks are short."""
+        return not self.long and (self.turned or not self.accumulate.is_float)
+
     def shape(self, target: KernelTarget) -> TileShape:
         """The tile of registers."""
         return tile_shape(target, self.b, self.narrow)
@@ -246,7 +252,7 @@ def _rows_first(config: ContractionConfig, m: int, n: int, k: int) -> int:
 
 
 BLOCK_DEPTH = 768
-"""Steps of k of a block of f32, and more of shorter elements: that of a panel and that of a chunk's
+"""Steps of k of a block of i32, and more of shorter integers: that of a panel and that of a chunk's
 rows stay in the L2 cache, and to store and load the sums takes no time beside them."""
 
 LONG_BLOCK = 384
@@ -259,8 +265,10 @@ while its tiles read it."""
 
 
 def _block_depth(config: ContractionConfig, shape: TileShape, m: int, k: int) -> int:
-    """Steps of k of a block: equal shares, of whole groups; all, if a panel is read but once and
-    K is one chain."""
+    """Steps of k of a block: equal shares, of whole groups; all, if K is one chain that is not
+    resumed, or a panel is read but once."""
+    if not (config.long or config.resumes):
+        return maximum(k, 1)
     most = (LONG_BLOCK if config.long else BLOCK_DEPTH) * max(1, 4 // config.rows.bytes)
     once = 0
     if not config.long and config.turned:

@@ -8,10 +8,11 @@ panels:
         for each panel, or some side by side: the last rows, by tiles of as many
     finish them
 
-A block of a panel and a block of the rows of A stay in the L2 cache while they are used again. The
-sums wait in the strip for the next block to go on with them, so that an element stays one chain
-over K; where K is long, each block begins a chain, and adds its sum to what waits. Whole tiles are
-finished in the last block, from registers where the epilogue is short.
+A block of a panel and a block of the rows of A stay in the L2 cache while they are used again. Each
+block is a chain of sums of floats; where K is long, there are several, and each adds its sums to
+those that wait in the strip. Blocks of integers, and the short ones of a turned B, resume the sums
+of the block before. Whole tiles are finished in the last block, from registers where the epilogue
+is short.
 
 A plain B, which nobody has packed, is read where it lies. The first tile of a panel puts what it
 reads into scratch as a panel, for the other tiles. Of a turned B, whose rows are adjacent, each
@@ -25,7 +26,7 @@ from dataclasses import replace
 
 from rlx.base.frozen import frozen
 from rlx.codegen.reg import Buffer, Reg
-from rlx.kernels.matmul.epilogue import Epilogue, Strip
+from rlx.kernels.matmul.epilogue import Epilogue, Rows, Strip, Task
 from rlx.kernels.matmul.tile import (
     PLAIN_STEPS,
     PREFETCH_STEPS,
@@ -83,24 +84,41 @@ class _Following:
 class Products(Epilogue):
     """Emits the products of a strip."""
 
-    def start(self) -> None:
-        """What the whole kernel needs once it has begun."""
-        super().start()
+    @property
+    def near(self) -> Reg:
+        """How far ahead a tile requests its own panel."""
         near = self.k.index(PREFETCH_STEPS * self.shape.width)
-        self.near = self.ldb * PLAIN_STEPS if self.config.plain_b else near
-        self.zeros = self.chunk_rows * self.strip_width
+        return self.ldb * PLAIN_STEPS if self.config.plain_b else near
+
+    @property
+    def nothing(self) -> Reg:
+        """Where the strip has the sums before the first block."""
+        return self.chunk_rows * self.strip_width
 
     def sums(self) -> Buffer:
-        """The scratch of the sums, and after them a tile of zeros in rows of the same distance."""
-        k, sums = self.k, self.k.scratch(self.config.accumulate)
+        """The scratch of the sums, and after them a tile of zeros in rows of the same distance. To
+        add -0 changes no sum, be it -0 itself."""
+        k, sums = self.k, self.sums_scratch()
 
         def row(r: Reg) -> None:
             for v in range(self.shape.vectors):
-                at = self.zeros + r * self.strip_width + v * self.shape.lanes
-                k.store(0, sums, at, self.lanes)
+                at = self.nothing + r * self.strip_width + v * self.shape.lanes
+                k.store(0 if self.config.resumes else -0.0, sums, at, self.lanes)
 
         k.loop(0, k.minimum(self.m, self.shape.rows), 1, row)
         return sums
+
+    def sums_scratch(self) -> Buffer:
+        """The scratch of the sums."""
+        return self.k.scratch(self.config.accumulate)
+
+    def wide_rows(self) -> Buffer:
+        """That of rows of A in the type in which a tile reads them, after the sums."""
+        return self.k.scratch(self.config.rows, self.sums_bytes)
+
+    def panel_scratch(self) -> Buffer:
+        """That of a block of a panel, in the same place."""
+        return self.k.scratch(self.config.b, self.sums_bytes)
 
     @property
     def sums_bytes(self) -> Reg:
@@ -125,12 +143,8 @@ class Products(Epilogue):
 
             def panels(b: _Block) -> None:
                 k.loop(b.strip.begin, b.strip.end, 1, lambda p: self.panel(b, p, whole))
-
-                def rest(row: Reg) -> None:
-                    self.tail(b, row, k.minimum(step, task.rows - row), self.shape.tail)
-
                 if self.config.rest:
-                    k.loop(whole, task.rows, step, rest)
+                    self.tails(b, whole, step)
 
             def turned(p: Reg) -> None:
                 b = _Block(replace(s, begin=p, end=p + 1), first, depth, a)
@@ -179,7 +193,7 @@ class Products(Epilogue):
         ) -> Sequence[Reg]:
             later = following and following.of(first)
             sums, extra = self.tile(
-                b, first, rows, [panel], ahead, keep, extra, parts(first), later
+                b, first, rows, [panel], ahead, self.config.long, keep, extra, parts(first), later
             )
 
             def store() -> None:
@@ -265,11 +279,11 @@ class Products(Epilogue):
         ]
 
     def begin(self, b: _Block, first: Reg, count: int, panels: list[_Panel]) -> list[Reg]:
-        """The sums that a block goes on from; those of the first one are zeros."""
+        """The sums that wait for a block; before the first one there are zeros."""
         k = self.k
         is_first = k.compare("eq", b.first, 0)
         places = self.places(b.strip, first, [p.number for p in panels])
-        places = [k.select(is_first, self.zeros, at) for at in places]
+        places = [k.select(is_first, self.nothing, at) for at in places]
         return [k.load(start, at, self.lanes) for start, at in self.vectors(count, places)]
 
     def store(self, s: Strip, first: Reg, panels: list[Reg], sums: list[Reg]) -> None:
@@ -299,6 +313,34 @@ class Products(Epilogue):
         at = start + p * (self.depth * width) + b.first * width
         return _Panel(p, self.b, at, self.k.index(width * self.config.group))
 
+    def tails(self, b: _Block, whole: Reg, step: Reg) -> None:
+        """The rows from ``whole`` on, ``step`` at a time: a function that kernels share, as these
+        tiles are most of the code and the same for any epilogue."""
+        k, s, t = self.k, b.strip, b.strip.task
+        sizes = self.n, self.depth, self.lda, self.ldb, self.chunk_rows
+
+        def body(
+            rows: Reg, whole: Reg, step: Reg, begin: Reg, end: Reg, column: Reg, first: Reg,
+            depth: Reg, a: Reg, distance: Reg, at: Reg,
+        ) -> None:  # fmt: skip
+            buffer = self.wide_rows() if self.config.copies else self.a
+            panel = self.panel_scratch() if self.config.as_it_lies else None
+            task = Task(
+                t.batch, t.row0, rows, Rows(buffer, a, distance), at, self.sums_scratch(), panel
+            )
+            block = _Block(Strip(task, begin, end, column, end), first, depth, a)
+
+            def rest(row: Reg) -> None:
+                self.tail(block, row, k.minimum(step, rows - row), self.shape.tail)
+
+            k.loop(whole, rows, step, rest)
+
+        indices = (
+            t.rows, whole, step, s.begin, s.end, s.column, b.first, b.depth, b.a, t.a.distance, t.b
+        )  # fmt: skip
+        given = [self.a, self.b, k.whole_scratch, *sizes]
+        k.when(whole < t.rows, lambda: k.outline("tails", given, indices, body, shared=True))
+
     def tail(self, b: _Block, first: Reg, count: Reg, tiles: tuple[tuple[int, int], ...]) -> None:
         """``count`` rows from ``first`` on, by the tile that has as many.
 
@@ -312,11 +354,12 @@ class Products(Epilogue):
             panels = 1  # what flipped sign bits add takes the registers of a row
         if self.config.turned:
             panels = 1
+        adds = not self.config.resumes  # long or not, the code is the same
         ahead = self.near if panels == 1 and not self.config.turned else None
 
         def run(p: Reg) -> None:
             side = [k.minimum(p + i, s.end - 1) if i else p for i in range(panels)]
-            sums, _ = self.tile(b, first, rows, [self.source(b, q) for q in side], ahead)
+            sums, _ = self.tile(b, first, rows, [self.source(b, q) for q in side], ahead, adds)
             self.store(s, first, side, sums)
 
         def all_panels() -> None:
@@ -329,17 +372,18 @@ class Products(Epilogue):
 
     def tile(
         self, b: _Block, first: Reg, count: int, panels: list[_Panel], ahead: Reg | None,
-        keep: Buffer | None = None, extra: Sequence[Reg] = (), parts: Parts | None = None,
-        later: Later | None = None,
+        adds: bool, keep: Buffer | None = None, extra: Sequence[Reg] = (),
+        parts: Parts | None = None, later: Later | None = None,
     ) -> tuple[list[Reg], Sequence[Reg]]:  # fmt: skip
         """The sums of a tile of ``count`` rows from ``first`` on, and what flipped sign bits have
         added to each row of it before that was taken off: it is ``extra`` where that is known.
-        ``keep`` takes a copy of the panel."""
+        ``keep`` takes a copy of the panel. Sums that do not resume those of the block before may be
+        added to them, which changes nothing in the first block."""
         t, config = b.strip.task, self.config
         flipped = config.flips and not extra
         vectors = count * len(panels) * self.shape.vectors
         zeros = [self.k.const(0, config.accumulate, self.lanes)] * vectors
-        start = zeros if config.long else self.begin(b, first, count, panels)
+        start = self.begin(b, first, count, panels) if config.resumes else zeros
         sums = emit_tile(
             self.k,
             self.shape,
@@ -359,7 +403,7 @@ class Products(Epilogue):
             sums, extra = sums[: len(start)], sums[len(start) :]
         if extra:
             sums = [x - extra[n % len(extra)] for n, x in enumerate(sums)]
-        if config.long:
+        if adds:
             before = self.begin(b, first, count, panels)
             sums = [a + x for a, x in zip(before, sums, strict=True)]
         return sums, extra

@@ -9,18 +9,22 @@ runtime calls every kernel alike::
 
 from __future__ import annotations
 
+import os
 import re
 import threading
 from collections.abc import Sequence
+from concurrent.futures import Future
 from typing import Literal
 
 from rlx import _mlir
 from rlx.codegen.builder import KernelText
+from rlx.codegen.function import Function
 from rlx.targets.base import check_kernels
 from rlx.targets.cpu.features import Features
 from rlx.targets.llvm import machine
 from rlx.targets.llvm.bridge import to_llvm22
 from rlx.targets.llvm.half import with_conversions
+from rlx.targets.llvm.join import joined
 
 __all__ = ["compile_kernels", "framed", "to_assembly", "to_llvm"]
 
@@ -49,7 +53,37 @@ def compile_kernels(kernels: Sequence[KernelText], features: Features, *, opt: i
     ``opt`` is the level of LLVM's code generator. Equal kernels give equal bytes. Raises IRError
     or PassError for text that MLIR refuses, ToolchainError for what LLVM cannot emit.
     """
-    return machine.emit_object(to_llvm(kernels, features), features.machine, opt=opt)
+    shared = {f.name: f for k in kernels for f in k.shared}
+    parts = [_part(f, features, opt) for f in shared.values()]
+    text = _with_conversions(
+        framed(kernels, 64, attributes=features.function_attributes, apart=True), features
+    )
+    own = machine.emit_object(text, features.machine, opt=opt, linked=shared.__contains__)
+    return joined(own, [part.result() for part in parts]) if parts else own
+
+
+_parts: dict[tuple[str, Features, int, int], Future[bytes]] = {}
+
+
+def _part(function: Function, features: Features, opt: int) -> Future[bytes]:
+    """The object of a shared function. It is made here, if it is the first in this process to ask
+    for it; another thread may still be at it."""
+    key, mine = (function.name, features, opt, os.getpid()), Future[bytes]()
+    if (found := _parts.setdefault(key, mine)) is not mine:
+        return found
+    try:
+        local = f"{_lowered(function.text, 64)}{_attributes(features.function_attributes)}"
+        text = local.replace(
+            f"define internal void @{function.name}(", f"define void @{function.name}("
+        )
+        mine.set_result(
+            machine.emit_object(_with_conversions(text, features), features.machine, opt=opt)
+        )
+    except BaseException as error:
+        del _parts[key]
+        mine.set_exception(error)
+        raise
+    return mine
 
 
 def to_assembly(kernels: Sequence[KernelText], features: Features, *, opt: int = 2) -> str:
@@ -64,9 +98,11 @@ def to_llvm(kernels: Sequence[KernelText], features: Features, *, lines: bool = 
     the kernel's first.
     """
     text = framed(kernels, 64, lines, features.function_attributes)
-    if features.arch == "riscv64":
-        text = with_conversions(text, boxed=True, group="1000")
-    return text
+    return _with_conversions(text, features)
+
+
+def _with_conversions(text: str, features: Features) -> str:
+    return with_conversions(text, boxed=True, group="1000") if features.arch == "riscv64" else text
 
 
 def framed(
@@ -74,19 +110,33 @@ def framed(
     index_bits: Literal[32, 64],
     lines: bool = False,
     attributes: str = "",
+    apart: bool = False,
 ) -> str:
     """LLVM 22 text of kernels whose indices and sizes have so many bits, for any machine. The
-    attributes of its functions, those given among them, are number 1000."""
+    attributes of its functions, those given among them, are number 1000. Functions that kernels
+    share are defined once, or declared, if they are ``apart``."""
     check_kernels(kernels, "cpu")
     bodies = "\n".join(_as_body(k) for k in kernels)
+    for f in {f.name: f for k in kernels for f in k.shared}.values():
+        before, *behind = bodies.split(f.text)
+        bodies = "".join([before, f.declaration if apart else f.text, *behind])
+    text = _lowered(bodies, index_bits, lines)
+    frames = "\n".join(_frame(k, index_bits) for k in kernels)
+    return f"{text}\n{frames}{_attributes(attributes)}"
+
+
+def _lowered(bodies: str, index_bits: Literal[32, 64], lines: bool = False) -> str:
+    """LLVM 22 text of functions, all of them local to the object."""
     # The module's own head stands before the first line, so that kernel lines count from 1.
     head = "" if index_bits == 64 else f" attributes {{{_INDEX_OF_32}}}"
     made = _lowering[index_bits].translate(f"module{head} {{{bodies}\n}}", lines)
     # It says how wide an index is; the layout that counts is the machine's.
-    text = _local(to_llvm22(_LAYOUT.sub("", made)))
-    frames = "\n".join(_frame(k, index_bits) for k in kernels)
-    given = " ".join(filter(None, (_FUNCTION_ATTRIBUTES, attributes)))
-    return f"{text}\n{frames}\nattributes #1000 = {{ {given} }}\n"
+    return _local(to_llvm22(_LAYOUT.sub("", made)))
+
+
+def _attributes(more: str) -> str:
+    given = " ".join(filter(None, (_FUNCTION_ATTRIBUTES, more)))
+    return f"\nattributes #1000 = {{ {given} }}\n"
 
 
 class _Lowering:

@@ -9,7 +9,7 @@ The lists hold what the kernels use and what is known to select; add to them wit
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from rlx.errors import ToolchainError
 
@@ -133,8 +133,9 @@ _WORD = re.compile(r'("[^"]+")(?:="[^"]*")?|([a-z_]\w*)(?:\((?:[^()]|\([^()]*\))
 _FOREIGN_TYPES = ("x86_fp80", "fp128", "ppc_fp128", "i128")
 
 
-def check(text: str, arch: str) -> None:
+def check(text: str, arch: str, linked: Callable[[str], bool] | None = None) -> None:
     """Refuse LLVM IR that holds what ``arch`` (as in ``Machine.arch``) is not known to take.
+    ``linked`` says of which functions a definition will be added.
 
     Raises ToolchainError with every refused instruction, intrinsic, function, attribute and type.
     """
@@ -143,7 +144,7 @@ def check(text: str, arch: str) -> None:
     text = f"\n{text}"
     refused = [
         *_named("instruction", sorted(set(_OPCODE.findall(text)) - _INSTRUCTIONS)),
-        *_named("function", sorted(n for n in _DECLARED.findall(text) if not _known(n, arch))),
+        *_named("function", _outside(text, arch, linked)),
         *_named("attribute", sorted(set(_attributes(text)) - _ATTRIBUTES)),
         *_named("type", sorted(_foreign_types(text))),
     ]
@@ -158,6 +159,12 @@ def check(text: str, arch: str) -> None:
 
 def _named(kind: str, names: Iterable[str]) -> list[str]:
     return [f"the {kind} {name}" for name in names]
+
+
+def _outside(text: str, arch: str, linked: Callable[[str], bool] | None) -> list[str]:
+    """The functions that are declared alone, and neither listed nor linked."""
+    names = (n for n in _DECLARED.findall(text) if not _known(n, arch))
+    return sorted(n for n in names if linked is None or not linked(n))
 
 
 def _known(name: str, arch: str) -> bool:

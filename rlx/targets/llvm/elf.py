@@ -13,7 +13,7 @@ from typing import NamedTuple
 from rlx.base.frozen import frozen
 
 __all__ = [
-    "ALLOCATED", "EXECUTABLE", "HEADER", "MAGIC", "SECTION", "SYMBOL", "WRITABLE",
+    "ALLOCATED", "EXECUTABLE", "HEADER", "MAGIC", "RELOCATION", "SECTION", "SYMBOL", "WRITABLE",
     "Object", "Relocation", "Section", "SectionType", "Symbol",
 ]  # fmt: skip
 
@@ -22,7 +22,7 @@ MAGIC = b"\x7fELF"
 HEADER = struct.Struct("<16sHHIQQQIHHHHHH")
 SECTION = struct.Struct("<IIQQQQIIQQ")
 SYMBOL = struct.Struct("<IBBHQQ")
-_RELOCATION = struct.Struct("<QQq")
+RELOCATION = struct.Struct("<QQq")
 
 _HEADER_OF_32 = struct.Struct("<16sHHIIIIIHHHHHH")
 _SECTION_OF_32 = struct.Struct("<IIIIIIIIII")
@@ -42,7 +42,8 @@ class SectionType:
 
 
 class Section(NamedTuple):
-    """A section; ``link`` and ``info`` say what its type has them say."""
+    """A section; ``link`` and ``info`` say what its type has them say, and ``entry`` is the size of
+    an entry, if it is a table."""
 
     name: str
     kind: int
@@ -51,6 +52,7 @@ class Section(NamedTuple):
     link: int
     info: int
     alignment: int
+    entry: int
 
 
 class Symbol(NamedTuple):
@@ -107,9 +109,9 @@ class Object:
             Section(
                 _text(data, strings + name), kind, flags,
                 b"" if kind == SectionType.NO_BITS else data[start : start + length],
-                link, info, align,
+                link, info, align, entry,
             )
-            for name, kind, flags, _, start, length, link, info, align, _ in headers
+            for name, kind, flags, _, start, length, link, info, align, entry in headers
         )  # fmt: skip
         return cls(identity, machine, flags, sections, tuple(_symbols(sections, narrow)))
 
@@ -117,7 +119,7 @@ class Object:
         """The relocations of all sections, of an object of 64 bits."""
         for section in self.sections:
             if section.kind == SectionType.RELOCATIONS:
-                for offset, info, addend in _RELOCATION.iter_unpack(section.data):
+                for offset, info, addend in RELOCATION.iter_unpack(section.data):
                     kind, symbol = info & 0xFFFFFFFF, info >> 32
                     yield Relocation(section.info, offset, kind, symbol, addend)
 

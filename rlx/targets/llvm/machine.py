@@ -52,7 +52,7 @@ def emit_object(
     allow-list or LLVM refuses, and if the object would need a symbol from outside, but for those
     that ``linked`` says a linker adds.
     """
-    obj = _emit(text, machine, opt, as_object=True)
+    obj = _emit(text, machine, opt, as_object=True, linked=linked)
     missing = undefined_symbols(obj) if obj.startswith(MAGIC) else []
     missing = [name for name in missing if linked is None or not linked(name)]
     if missing:
@@ -68,10 +68,17 @@ def emit_assembly(text: str, machine: Machine, *, opt: int = 2) -> str:
     return _emit(text, machine, opt, as_object=False).decode()
 
 
-def _emit(text: str, machine: Machine, opt: int, *, as_object: bool) -> bytes:
+def _emit(
+    text: str,
+    machine: Machine,
+    opt: int,
+    *,
+    as_object: bool,
+    linked: Callable[[str], bool] | None = None,
+) -> bytes:
     from rlx.targets.llvm.allow import check
 
-    check(text, machine.arch)
+    check(text, machine.arch, linked)
     binding, target = _binding(), _target_machine(machine, opt)
     # Closed here, the module first: where an error keeps both alive in a cycle, Python's collector
     # takes them in any order, and a module whose context is gone ends the process.
