@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -24,6 +25,8 @@ import rlx
 from rlx.errors import DeviceLostError, GraphError, ShapeError
 from rlx.llm.pages import KvBlockTable
 from rlx.llm.server import make_app
+from rlx.llm.server.metrics import Metrics
+from rlx.llm.server.worker import Job, Worker
 from support.served import KEY, Served, until
 from support.tiny_llm import write_talker
 from support.tiny_lora import write_adapter
@@ -305,6 +308,28 @@ def test_steps_of_other_threads_are_told(served: Served) -> None:
     assert "".join(part.text for part in parts) == own.text
     assert sum(len(part.logprobs.tokens) for part in parts if part.logprobs) == len(own.ids)
     assert parts[-1].finish_reason == own.finish
+
+
+def test_no_answer_is_drawn_far_ahead_of_its_loop(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A loop that does something else finds few tokens more, and not the whole answer."""
+    monkeypatch.setattr("rlx.llm.server.worker.PATIENCE", 20.0)
+    worker, answer = Worker(served.llm, Metrics()), served.llm.answer("Hello", ignore_eos=True)
+    served.llm.generate("Hello", max_new_tokens=4)  # nothing compiles later
+
+    async def ask() -> int:
+        worker.submit(job := Job([answer], ""))
+        await job.events.get()
+        time.sleep(0.5)  # as a loop that is busy does
+        ahead = len(answer.ids)
+        while (await job.events.get()).finish is None:
+            pass
+        return ahead
+
+    worker.start()
+    assert asyncio.run(ask()) < 6 < len(answer.ids)
+    worker.stop()
 
 
 def test_clients_that_go_away_free_their_pages(served: Served) -> None:

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Any, TypeVar
 
 from rlx import knobs
@@ -21,6 +20,9 @@ from rlx.llm.server.metrics import Metrics
 __all__ = ["Event", "Job", "Worker"]
 
 T = TypeVar("T")
+
+PATIENCE = 0.1
+"""Seconds that a loop may take until it has what it was told."""
 
 
 @frozen
@@ -74,6 +76,8 @@ class Worker:
         self._stopping = False
         self._ended: ApiError | None = _unavailable("the server has not been started")
         self._owners: dict[int, tuple[Job, int]] = {}
+        self._taken = threading.Event()
+        self._taken.set()
         self._thread = threading.Thread(target=self._run, name="rlx-serve", daemon=True)
 
     @property
@@ -213,7 +217,9 @@ class Worker:
 
     def _tell(self) -> None:
         """Give each the tokens that it has more, in whichever thread they were drawn; those of one
-        event loop by one call."""
+        event loop by one call. What was told before has been taken then: else a model that is
+        faster than the loop would have its tokens come in bursts, as Python runs one thread at a
+        time."""
         told: dict[asyncio.AbstractEventLoop, list[tuple[Job, Event]]] = {}
         for name, (job, index) in [*self._owners.items()]:
             answer = job.answers[index]
@@ -229,18 +235,25 @@ class Worker:
                 events.append(Event(index, text, new[-1], answer.finish, calls=calls))
                 told.setdefault(job.loop, []).extend((job, event) for event in events)
         for loop, pairs in told.items():
-            _call_soon(loop, _deliver, pairs)
+            self._taken.wait(PATIENCE)
+            self._taken.clear()
+            if not _call_soon(loop, self._deliver, pairs):
+                self._taken.set()
+
+    def _deliver(self, events: Sequence[tuple[Job, Event]]) -> None:
+        """In the loop: give events to the jobs that they are for."""
+        self._taken.set()
+        for job, event in events:
+            job.events.put_nowait(event)
 
 
-def _deliver(events: Sequence[tuple[Job, Event]]) -> None:
-    for job, event in events:
-        job.events.put_nowait(event)
-
-
-def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *args: Any) -> None:
-    """Let a loop call a function; nothing if it has ended, with all who waited in it."""
-    with suppress(RuntimeError):
+def _call_soon(loop: asyncio.AbstractEventLoop, function: Callable[..., Any], *args: Any) -> bool:
+    """Let a loop call a function; False if it has ended, with all who waited in it."""
+    try:
         loop.call_soon_threadsafe(function, *args)
+    except RuntimeError:
+        return False
+    return True
 
 
 def _unavailable(why: str) -> ApiError:
