@@ -4,7 +4,7 @@ sequences side by side.
 The weights are those of GGUF files (``bench.llm_models``), and both engines read the same. A case
 is one step, from tokens to logits. Of a decoded token ``moved`` is what must be read: the weights,
 and keys and values of the tokens before. The models are written on first use into
-``~/.cache/rlx-bench``.
+``~/.cache/rlx-bench``, and the logits that others are compared with.
 """
 
 from __future__ import annotations
@@ -30,14 +30,21 @@ Step = Callable[[list[Part]], Array]
 """The logits of each part's last token."""
 
 
-def model_file(shape: str, mix: str) -> Path:
-    """The file of a model, which is written if it is not there."""
+def kept(name: str, make: Callable[[Path], Any]) -> Path:
+    """A file among those that are kept, which is made if it is not there."""
     base = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache"))
-    path = base / "rlx-bench" / f"{shape}-{mix}.gguf"
+    path = base / "rlx-bench" / name
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        write(path, SHAPES[shape], mix)
+        half = path.with_stem(f"half-{path.stem}")
+        make(half)
+        half.rename(path)
     return path
+
+
+def model_file(shape: str, mix: str) -> Path:
+    """The file of a model."""
+    return kept(f"{shape}-{mix}.gguf", lambda path: write(path, SHAPES[shape], mix))
 
 
 @lru_cache(maxsize=1)
@@ -131,7 +138,10 @@ def case(shape: str, mix: str, name: str, rows: int, past: int, sequences: int) 
         model_file(shape, mix)  # before the processes of the engines look for it
         if not compared:
             return np.empty((0, s.vocab), np.float32)
-        return run(partial(rlx_step, precision="f32", warm=False), case, os.cpu_count() or 1)()
+        made = partial(rlx_step, precision="f32", warm=False)
+        own = f"{shape}-{mix}-{rows}-{past}-{sequences}.npy"
+        count = os.cpu_count() or 1
+        return np.load(kept(own, lambda path: np.save(path, run(made, case, count)())))
 
     def checked(logits: Array) -> Array:
         return logits if compared else logits[:0]
@@ -152,7 +162,7 @@ def _never(*_: Any, **__: Any) -> Any:
 
 
 STEPS = {
-    "decode": (1, 16, 1), "decode after 2048": (1, 2048, 1), "prefill 128": (128, 0, 1),
+    "decode after 16": (1, 16, 1), "decode after 2048": (1, 2048, 1), "prefill 128": (128, 0, 1),
     "prefill 512": (512, 0, 1), "decode 8 sequences": (1, 16, 8),
 }  # fmt: skip
 """Rows of each sequence, tokens before them, and sequences."""
