@@ -1,7 +1,8 @@
 """The lit suite: IR in, IR out. ``.venv/bin/lit test/lit`` runs it from the root of the checkout.
 
-The tools run under the interpreter that runs lit. RLX_CPU is fixed, and Triton off, so that what a
-pass prints does not depend on the machine; a test that asks for another CPU says so with --target.
+The tools run under the interpreter that runs lit: on Linux in forks of one process, which has
+imported them (Inputs/forks.py). RLX_CPU is fixed, and Triton off, so that what a pass prints does
+not depend on the machine; a test that asks for another CPU says so with --target.
 """
 
 import os
@@ -21,7 +22,7 @@ inputs = str(Path(__file__).parent / "Inputs")
 # A tool that hangs fails its test after a minute. lit's own limit needs one more package.
 limit = "timeout 60 " if which("timeout") else ""
 python = limit + quote(sys.executable)
-sys.path.insert(0, str(root))
+sys.path[:0] = [str(root), inputs]
 targets = import_module("rlx.targets").TARGETS
 
 config.name = "RLX"
@@ -35,6 +36,10 @@ config.environment.update(
     RLX_CPU="x86-64-v3",
     RLX_TRITON="off",
 )
+if sys.platform == "linux":  # elsewhere a process with threads may not be forked, or none may
+    forks = import_module("forks")
+    name = forks.serve(config.environment)
+    python = f"{quote(sys.executable)} -I -S {quote(forks.__file__)} {name}"
 config.substitutions += [
     ("%rlx-opt", f"{python} -m rlx.tools.opt"),
     ("%filecheck", f"{python} -m filecheck"),
