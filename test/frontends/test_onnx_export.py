@@ -316,6 +316,25 @@ def test_lines_in_order_are_looked_up() -> None:
         np.testing.assert_array_equal(a, b)
 
 
+def test_bools_are_chosen_by_logic() -> None:
+    """ONNX Runtime has no Where of bools."""
+    g = rlx.Graph()
+    c, x, y = (g.input(name, shape, "bool") for name, shape in
+               (("c", (2, 1)), ("x", (2, 3)), ("y", (3,))))  # fmt: skip
+    at = g.input("at", (4,), "i64")
+    g.set_outputs([c.where(x, y), x.gather(at, axis=1, mode="fill")])
+    rng = np.random.default_rng(0)
+    feed: dict[str, Array] = {v.name: rng.random(v.shape) < 0.5 for v in (c, x, y)}
+    feed["at"] = np.array([2, -4, 3, -1])
+    for a, b in zip(evaluated(g, feed), rlx.interpret(g, feed), strict=True):
+        np.testing.assert_array_equal(a, b)
+    model = onnx.shape_inference.infer_shapes(rlx.to_onnx(g))
+    kinds = {v.name: v.type.tensor_type.elem_type for v in model.graph.value_info}
+    wheres = [n for n in model.graph.node if n.op_type == "Where"]
+    assert wheres, "indices are chosen by it"
+    assert all(kinds[n.output[0]] != onnx.TensorProto.BOOL for n in wheres)
+
+
 # -- refusals ------------------------------------------------------------------------------
 
 

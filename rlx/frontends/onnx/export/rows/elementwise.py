@@ -9,9 +9,9 @@ import numpy as np
 
 from rlx.errors import UnsupportedError
 from rlx.frontends.onnx.export.writer import Name, Row, Rows, Writer, elem_type, same
-from rlx.types import bool_, f32, i32
+from rlx.types import DType, bool_, f32, i32
 
-__all__ = ["ROWS"]
+__all__ = ["ROWS", "choice"]
 
 
 def bent(kind: str, *attributes: str) -> Row:
@@ -84,8 +84,11 @@ def cast(w: Writer, op: Any, xs: Sequence[Name]) -> Name:
     high = np.asarray(info.max, source.numpy)
     while float(high) > info.max:
         high = np.nextafter(high, np.zeros_like(high))
+    exact = int(high) == info.max
     low, high = w.constant(info.min, source), w.constant(high)
     inside = w.cast(w.node("Clip", x, low, high), to)
+    if exact:
+        return inside
     return w.node("Where", w.node("Greater", x, high), w.constant(info.max, to), inside)
 
 
@@ -107,6 +110,18 @@ def compared(kind: str) -> Row:
         return w.node(kind, *xs)
 
     return row
+
+
+def chosen(w: Writer, op: Any, xs: Sequence[Name]) -> Name:
+    return choice(w, op.out.dtype, *xs)
+
+
+def choice(w: Writer, dt: DType, mask: Name, x: Name, y: Name) -> Name:
+    """``x`` where a mask is true and ``y`` elsewhere; of bools by logic, which ONNX Runtime has no
+    Where of."""
+    if dt is not bool_:
+        return w.node("Where", mask, x, y)
+    return w.node("Or", w.node("And", mask, x), w.node("And", w.node("Not", mask), y))
 
 
 def differs(w: Writer, op: Any, xs: Sequence[Name]) -> Name:
@@ -157,15 +172,15 @@ ROWS: Rows = {
         "acos": "Acos", "sinh": "Sinh", "cosh": "Cosh", "asinh": "Asinh", "acosh": "Acosh",
         "atanh": "Atanh", "gelu": "Gelu", "sigmoid": "Sigmoid", "tanh": "Tanh", "erf": "Erf",
         "softplus": "Softplus", "mish": "Mish", "softsign": "Softsign", "hard_swish": "HardSwish",
-        "where": "Where",
     }.items()},
     **{f"mir.{name}": compared(kind) for name, kind in {
         "eq": "Equal", "lt": "Less", "le": "LessOrEqual", "gt": "Greater", "ge": "GreaterOrEqual",
     }.items()},
-    "mir.ne": differs, "mir.maximum": extreme("Max", "Or"), "mir.minimum": extreme("Min", "And"),
+    "mir.ne": differs, "mir.where": chosen,
+    "mir.maximum": extreme("Max", "Or"), "mir.minimum": extreme("Min", "And"),
     "mir.isnan": ends("IsNaN"), "mir.isinf": ends("IsInf"), "mir.rsqrt": inverse_root,
     "mir.div": quotient, "mir.cast": cast, "mir.gelu_approx": same("Gelu", approximate="tanh"),
-    "mir.neg": negated, "mir.relu": rectified, "mir.silu": silu, "mir.relu6": relu6, 
+    "mir.neg": negated, "mir.relu": rectified, "mir.silu": silu, "mir.relu6": relu6,
     "mir.selu": same("Selu"), "mir.fmod": left_over,
     "mir.elu": bent("Elu", "alpha"), "mir.celu": celu,
     "mir.leaky_relu": bent("LeakyRelu", "alpha"),

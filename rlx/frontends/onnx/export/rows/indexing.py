@@ -7,6 +7,7 @@ from typing import Any
 
 from rlx.errors import UnsupportedError
 from rlx.frontends.onnx.export import sizes
+from rlx.frontends.onnx.export.rows.elementwise import choice
 from rlx.frontends.onnx.export.writer import Name, Rows, Writer
 from rlx.types import Dim, DType, f32, i64
 
@@ -60,7 +61,7 @@ def gathered(w: Writer, op: Any, xs: Sequence[Name]) -> Name:
     behind = [1] * (op.table.rank - axis - 1)
     shape = [*op.indices.shape[:lead], *ones, *op.indices.shape[lead:], *behind]
     mask = sizes.shaped(w, valid, shape)
-    return w.node("Where", mask, found, w.constant(0, op.table.dtype))
+    return choice(w, op.table.dtype, mask, found, w.constant(0, op.table.dtype))
 
 
 _REDUCTIONS = {"set": "none", "add": "add", "mul": "mul", "min": "min", "max": "max"}
