@@ -110,14 +110,18 @@ def take_steps() -> None:
     """Let transformers run the gated delta rule by its own function of single steps: that of
     chunks, for the speed of GPUs, inverts triangles, and is in f32 7e-5 of the deviation from
     it."""
-    from transformers.models.qwen3_next import modeling_qwen3_next as module
+    from transformers.models.qwen3_5 import modeling_qwen3_5 as dense
+    from transformers.models.qwen3_5_moe import modeling_qwen3_5_moe as moe
+    from transformers.models.qwen3_next import modeling_qwen3_next as first
 
-    step = module.torch_recurrent_gated_delta_rule
+    step = first.torch_recurrent_gated_delta_rule
 
     def by_steps(*args: Any, chunk_size: int | None = None, **more: Any) -> Any:
         return step(*args, **more)
 
-    module.torch_chunk_gated_delta_rule = by_steps
+    modules: tuple[Any, ...] = (first, dense, moe)
+    for module in modules:
+        module.torch_chunk_gated_delta_rule = by_steps
 
 
 def smollm() -> dict[str, Any]:

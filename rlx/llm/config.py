@@ -136,8 +136,6 @@ class ModelConfig:
         if family.name == "gpt-oss":
             # Its config.json says so, and GGUF has no key for it.
             found["rope"]["truncate"] = False
-        if family.multiplied and "logit_divisor" in found:
-            found["logit_scale"] = found.pop("logit_divisor")
         if family.recurrent == "mamba2":
             # Whose files say how many heads there are by what is a rank elsewhere.
             found["ssm_heads"] = heads = whole(found, GGUF_FILE, "step_rank")
@@ -287,6 +285,8 @@ def _with_sigmoid(family: Family, arch: str) -> Family:
 
 
 def _made(family: Family, found: dict[str, Any], where: str) -> ModelConfig:
+    if family.multiplied and "logit_divisor" in found:
+        found["logit_scale"] = found.pop("logit_divisor")
     for name in ("vocab", "hidden", "layers"):
         whole(found, where, name)
     kinds = kinds_of(family, found)

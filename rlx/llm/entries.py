@@ -64,7 +64,7 @@ HF = {
     "delta_key_heads": "linear_num_key_heads", "delta_width": "linear_value_head_dim",
     "delta_size": "linear_key_head_dim",
     "shared": "shared_expert_intermediate_size shared_intermediate_size moe_num_shared_experts"
-    " n_shared_experts",
+    " n_shared_experts num_shared_experts",
 }  # fmt: skip
 """What a configuration has, by the names in files: of several names the last that is there."""
 

@@ -66,7 +66,7 @@ class Family:
     ``ungated``: networks have one product before it, and no gate.
     ``together``: q, k and v of each group of heads lie together. ``transposed``: matrices are
     ``[in, out]`` in Hugging Face's files. ``embedding``: a factor of the embeddings, "root" for the
-    root of their length; ``multiplied``: logits are multiplied by what GGUF files call their scale.
+    root of their length; ``multiplied``: logits are multiplied by what files call their scaling.
     ``latent``: keys and values come from a latent vector (``rlx.llm.latent``). ``sinks``: each head
     has a score that no key has.
 
@@ -85,7 +85,8 @@ class Family:
     (``rlx.llm.mixers``), all of them or those that a configuration says. ``part_norms``: what
     says how a state is written and read has norms with weights. ``network``: such a block,
     or attention, has a feed-forward network behind it; without, networks are layers of their own,
-    if there are any. ``gated``: what attention gives is multiplied by gates, whose rows lie beside
+    if there are any. ``apart``: what the gated delta rule is made of are matrices of their own,
+    not two. ``gated``: what attention gives is multiplied by gates, whose rows lie beside
     those of queries.
     """
 
@@ -132,6 +133,7 @@ class Family:
     recurrent: Literal["", "mamba", "mamba2", "delta", "conv"] = ""
     part_norms: bool = False
     network: bool = True
+    apart: bool = False
     gated: bool = False
 
 
@@ -144,10 +146,17 @@ _GLM = (
     ("post_self_attn_layernorm", "post_attention_norm"),
     ("post_mlp_layernorm", "post_ffw_norm"),
 )
+_EXAONE = (
+    *((f"attn.attention.{n}_proj", f"attn_{n}") for n in "qkv"),
+    ("attn.attention.out_proj", "attn_output"),
+    ("mlp.c_fc_0", "ffn_gate"),
+    ("mlp.c_fc_1", "ffn_up"),
+)  # fmt: skip
+_PERI = (("post_norm1", "post_attention_norm"), ("post_norm2", "post_ffw_norm"))
 
 _ROWS = (
-    Family("llama", ("llama",), ("llama", "mistral", "mixtral"), adjacent="gguf", experts=True,
-           said=(_ATTENTION, _NETWORK)),
+    Family("llama", ("llama",), ("llama", "mistral", "mixtral", "internlm3", "iquestcoder"),
+           adjacent="gguf", experts=True, said=(_ATTENTION, _NETWORK)),
     Family("ministral", (), ("ministral",), said=()),
     Family("smollm3", ("smollm3",), ("smollm3",), adjacent="gguf", unturned=4,
            said=(_ATTENTION, _NETWORK)),
@@ -197,6 +206,11 @@ _ROWS = (
            said=_MAMBA),
     Family("qwen3-next", (), ("qwen3_next",), shifted=True, qk_norm="head", every=4,
            experts=True, recurrent="delta", gated=True, shared=1, shared_gate=True),
+    Family("qwen3.5", (), ("qwen3_5_text", "qwen3_5"), shifted=True, qk_norm="head", every=4,
+           recurrent="delta", apart=True, gated=True),
+    Family("qwen3.5-moe", (), ("qwen3_5_moe_text", "qwen3_5_moe"), shifted=True, qk_norm="head",
+           every=4, experts=True, recurrent="delta", apart=True, gated=True, shared=1,
+           shared_gate=True),
     Family("jamba", ("jamba",), ("jamba",), unturned=1, experts=True, expert_norm=False,
            recurrent="mamba", part_norms=True, biased=("ssm_dt",), said=_BESIDE),
     Family("bamba", (), ("bamba",), recurrent="mamba2",
@@ -225,6 +239,11 @@ _ROWS = (
            experts=True, expert_norm=False),
     Family("exaone4", ("exaone4",), ("exaone4",), _AFTER, before=False, after=True,
            qk_norm="head", every=4, unturned="full", said=()),
+    Family("exaone", ("exaone",), ("exaone",), _EXAONE, said=(_ATTENTION, _NETWORK)),
+    Family("exaone-moe", (), ("exaone_moe",), qk_norm="head", every=4, unturned="full",
+           experts=True, router="sigmoid", biased=_CORRECTED, shared=1, said=()),
+    Family("hyperclovax", (), ("hyperclovax",), _PERI, after=True, multiplied=True,
+           said=(_ATTENTION, _NETWORK)),
     Family("glm", (), ("glm",), adjacent="all", said=(_ALWAYS_READ,)),
     Family("glm4", ("glm4",), ("glm4",), _GLM, after=True, adjacent="all",
            said=(_ALWAYS_READ,)),
@@ -240,8 +259,9 @@ _ROWS = (
     Family("deepseek-v2", ("deepseek2",), ("deepseek_v2",), adjacent="all", latent=True,
            experts=True, expert_norm=False, group_best=1, shared=2,
            said=(_LATENT, _NETWORK, ("topk_method", "greedy", _CORRECTED))),
-    Family("deepseek-v3", ("deepseek2",), ("deepseek_v3",), adjacent="all", latent=True,
-           experts=True, router="sigmoid", biased=_CORRECTED, shared=1,
+    Family("youtu", (), ("youtu",), adjacent="all", latent=True, said=(_LATENT,)),
+    Family("deepseek-v3", ("deepseek2",), ("deepseek_v3", "glm4_moe_lite"), adjacent="all",
+           latent=True, experts=True, router="sigmoid", biased=_CORRECTED, shared=1,
            said=(_LATENT, ("topk_method", "noaux_tc", _CORRECTED))),
     Family("cohere", ("command-r",), ("cohere",), norm="layer", parallel=True, qk_norm="heads",
            qk_said=("use_qk_norm", False), adjacent="all", multiplied=True),

@@ -95,21 +95,35 @@ class Mixer:
         """The gated delta rule: queries and keys of length 1, and values."""
         r, rows = self.r, x.shape[0]
         across = r.groups * r.size
-        whole = self.w.linear(x, f"{self.name}.ssm_in", (r.channels + r.inner, self.c.hidden))
-        both = self.w.linear(x, f"{self.name}.ssm_ba", (2 * r.heads, self.c.hidden))
-        mixed, gate = self.convolved(whole[:, : r.channels]), whole[:, r.channels :]
+        mixed, gate, beta, a = self.delta_parts(x)
+        mixed = self.convolved(mixed)
         q, k = (
             _of_length_1(mixed[:, at : at + across].reshape([rows, r.groups, r.size]))
             for at in (0, across)
         )
         v = mixed[:, 2 * across :].reshape([rows, r.heads, r.width])
-        beta, a = both[:, : r.heads].sigmoid(), both[:, r.heads :]
+        beta = beta.sigmoid()
         a = (a + self.w.vector(f"{self.name}.ssm_dt.bias", r.heads)).softplus()
         fade = a * self.param("ssm_a", (r.heads,))
         y, state = q.gated_delta_rows(k, v, fade, beta, self.state, *self.at)
         self.written.append(state)
         norm = self.w.vector(f"{self.name}.ssm_norm.weight", r.width)
         return y.rms_norm(norm, eps=self.c.eps).reshape(gate.shape) * gate.silu()
+
+    def delta_parts(self, x: Value) -> list[Value]:
+        """What is convolved, gates, and the two numbers of each head, of matrices of their own or
+        of two."""
+        r, name, hidden = self.r, self.name, self.c.hidden
+        sizes = {"qkv": r.channels, "gate": r.inner, "beta": r.heads, "alpha": r.heads}
+        if self.c.family.apart:
+            return [
+                self.w.linear(x, f"{name}.ssm_{part}", (n, hidden)) for part, n in sizes.items()
+            ]
+        whole = self.w.linear(x, f"{name}.ssm_in", (r.channels + r.inner, hidden))
+        both = self.w.linear(x, f"{name}.ssm_ba", (2 * r.heads, hidden))
+        return [
+            whole[:, : r.channels], whole[:, r.channels :], both[:, : r.heads], both[:, r.heads :]
+        ]  # fmt: skip
 
     def short(self, x: Value) -> Value:
         """A convolution of a few taps, with a gate before it and one behind."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from typing import Any
 
 from rlx.llm.families import Family
 
-__all__ = ["LAYER_PARTS", "expert_of_hf", "names_of_gguf", "names_of_hf"]
+__all__ = ["LAYER_PARTS", "expert_of_hf", "is_beside", "names_of_gguf", "names_of_hf"]
 
 _TOP = {
     "embed_tokens": "token_embd", "wte": "token_embd", "embed_in": "token_embd",
@@ -39,6 +41,10 @@ _ATTENTION = {
 _MIXER = {
     "ssm_in": "in_proj in_proj_qkvz",
     "ssm_ba": "in_proj_ba",
+    "ssm_qkv": "in_proj_qkv",
+    "ssm_gate": "in_proj_z",
+    "ssm_beta": "in_proj_b",
+    "ssm_alpha": "in_proj_a",
     "ssm_conv1d": "conv1d conv",
     "ssm_x": "x_proj",
     "ssm_dt": "dt_proj",
@@ -93,6 +99,7 @@ def _layer() -> dict[str, str]:
 _LAYER = _layer()
 _CORRECTIONS = (
     "mlp.gate.e_score_correction_bias",
+    "mlp.e_score_correction_bias",
     "mlp.moe_statics.e_score_correction_bias",
     "block_sparse_moe.e_score_correction_bias",
     "mixer.gate.e_score_correction_bias",
@@ -163,6 +170,22 @@ def names_of_hf(name: str, family: Family) -> str | None:
         return f"blk.{layer}.exp_probs_b.bias" if what in _CORRECTIONS else None
     known = {**_LAYER, **dict(family.renamed)}
     return f"blk.{layer}.{known[what]}.{kind}" if what in known else None
+
+
+_SEEING = re.compile(r"^(?:model\.)?(?:visual|vision_tower|multi_modal_projector)\.")
+_LAYER_OF = re.compile(r"^(?:model\.)?(?:language_model\.)?layers\.(\d+)\.")
+
+
+def is_beside(name: str, config: Mapping[str, Any]) -> bool:
+    """Whether a tensor of Hugging Face is not of the decoder: of layers that draft tokens, which
+    lie behind the others or are called "mtp", or of the part that sees, if config.json has one."""
+    if name.startswith("mtp.") or ("vision_config" in config and _SEEING.match(name)):
+        return True
+    first, count = (config.get(f"num_{n}_layers") for n in ("hidden", "nextn_predict"))
+    layer = _LAYER_OF.match(name)
+    if layer is None or not isinstance(first, int) or not isinstance(count, int):
+        return False
+    return first <= int(layer[1]) < first + count
 
 
 def expert_of_hf(name: str) -> tuple[str, int] | None:

@@ -19,7 +19,7 @@ from rlx.frontends.gguf import GGUF, Tensor
 from rlx.llm.arrange import arranged
 from rlx.llm.config import ModelConfig
 from rlx.llm.families import Family
-from rlx.llm.names import expert_of_hf, names_of_gguf, names_of_hf
+from rlx.llm.names import expert_of_hf, is_beside, names_of_gguf, names_of_hf
 from rlx.models.files import read_json
 from rlx.models.safetensors import SafeTensors
 from rlx.quant.scheme import BlockScheme
@@ -89,8 +89,10 @@ def from_hf(path: str, config: ModelConfig) -> Weights:
     family = config.family
     found: Weights = {}
     stacks: dict[str, dict[str, Tensor]] = {}
-    stored = joined(arrays, read_json(os.path.join(path, "config.json"), dict, {}))
-    for name, array in stored.items():
+    whole = read_json(os.path.join(path, "config.json"), dict, {})
+    for name, array in joined(arrays, whole).items():
+        if is_beside(name, whole):
+            continue
         part = expert_of_hf(name)
         if part is not None:
             tensor = array if isinstance(array, Tensor) else Tensor.of(array)

@@ -44,6 +44,27 @@ def read(name: str, folder: Path) -> tuple[ModelConfig, Weights]:
     return read_model(folder)
 
 
+@pytest.mark.parametrize(
+    ("name", "said", "beside"),
+    [
+        ("qwen3.5", {"vision_config": {}}, "model.visual.patch_embed.proj.weight"),
+        ("gemma3", {"vision_config": {}}, "vision_tower.encoder.layers.0.fc1.weight"),
+        ("qwen3-next", {}, "mtp.fc.weight"),
+        ("glm4-moe-lite", {"num_nextn_predict_layers": 1}, "model.layers.3.eh_proj.weight"),
+    ],
+)
+def test_what_is_not_of_the_decoder(
+    name: str, said: dict[str, Any], beside: str, tmp_path: Path
+) -> None:
+    whole, shapes = SHAPES[name]["config"], SHAPES[name]["shapes"]
+    write_model(tmp_path, {**whole, **said}, {**shapes, beside: [4, 4]})
+    assert {*read_model(tmp_path)[1]} == {*read(name, tmp_path)[1]}
+    if said:
+        write_model(tmp_path, whole, {**shapes, beside: [4, 4]})
+        with pytest.raises(ModelError, match=r"no tensor of a .* is called"):
+            read_model(tmp_path)
+
+
 def last_of(weights: Iterable[str]) -> dict[str, str]:
     """The last tensor of every part, such as "attn_q.weight"."""
     return {re.sub(r"^blk\.\d+\.", "", name): name for name in sorted(weights)}

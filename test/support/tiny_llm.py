@@ -64,6 +64,14 @@ _ALONE: dict[str, Any] = dict.fromkeys(
 )  # fmt: skip
 """What models without attention have no entries for."""
 
+_DELTA: dict[str, Any] = {
+    "num_hidden_layers": 4, "partial_rotary_factor": 0.5, "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 12,
+}  # fmt: skip
+_CHOSEN: dict[str, Any] = {
+    "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 24,
+    "shared_expert_intermediate_size": 20,
+}  # fmt: skip
 CONFIGS: dict[str, dict[str, Any]] = {
     "llama": {"model_type": "llama"},
     "llama-3.1": {
@@ -145,12 +153,9 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "model_type": "mamba2", "state_size": 8, **_ALONE, "num_heads": 4, "head_dim": 16,
         "n_groups": 2, "chunk_size": 16, "time_step_limit": [0.0, 0.9],
     },
-    "qwen3-next": {
-        "model_type": "qwen3_next", "num_hidden_layers": 4, "partial_rotary_factor": 0.5,
-        "linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8,
-        "linear_value_head_dim": 12, "num_experts": 6, "num_experts_per_tok": 2,
-        "moe_intermediate_size": 24, "shared_expert_intermediate_size": 20,
-    },
+    "qwen3-next": {"model_type": "qwen3_next", **_DELTA, **_CHOSEN},
+    "qwen3.5": {"model_type": "qwen3_5_text", **_DELTA},
+    "qwen3.5-moe": {"model_type": "qwen3_5_moe_text", **_DELTA, **_CHOSEN},
     "jamba": {
         "model_type": "jamba", "num_hidden_layers": 4, "attn_layer_period": 3,
         "attn_layer_offset": 1, "num_experts": 6, "num_experts_per_tok": 2, "mamba_d_state": 6,
@@ -195,6 +200,23 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "model_type": "exaone4", "sliding_window": 8, "sliding_window_pattern": 2,
         "num_hidden_layers": 4,
     },
+    "exaone": {"model_type": "exaone"},
+    "exaone-moe": {
+        "model_type": "exaone_moe", "sliding_window": 8, "sliding_window_pattern": 2,
+        "num_hidden_layers": 4, "num_experts": 8, "num_experts_per_tok": 2, "n_group": 4,
+        "topk_group": 2, "moe_intermediate_size": 24, "num_shared_experts": 1,
+        "routed_scaling_factor": 1.5,
+    },
+    "hyperclovax": {
+        "model_type": "hyperclovax", "attention_multiplier": 0.2, "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.5, "logits_scaling": 0.5,
+    },
+    "internlm3": {"model_type": "internlm3", "attention_bias": True, "mlp_bias": True},
+    "iquestcoder": {"model_type": "iquestcoder"},
+    "youtu": {  # whose row of a pad transformers sets to 0
+        "model_type": "youtu", **_LATENT, "q_lora_rank": None, "pad_token_id": None,
+    },
+    "glm4-moe-lite": {"model_type": "glm4_moe_lite", **_GROUPED, **_LATENT, "q_lora_rank": 24},
     "glm": {"model_type": "glm", "partial_rotary_factor": 0.5, "attention_bias": True},
     "glm4": {"model_type": "glm4", "partial_rotary_factor": 0.5, "attention_bias": True},
     "cohere": {"model_type": "cohere", "use_qk_norm": True, "logit_scale": 0.5},
