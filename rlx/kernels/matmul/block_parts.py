@@ -3,10 +3,11 @@ part of a panel that is unpacked in scratch.
 
 A total is, over the blocks of a row's elements,
 
-    total += (f32(sum) * scale of the weight, of each sub-block) * scale of the row
-    total += f32(sum of the row) * scale of the row * -least
+    total += (f32(sum) * scale of the weight, of each sub-block, - f32(sum of the row) * least)
+             * scale of the row
 
-in the order of blocks, and of sub-blocks in one. All kernels do that, so their bits are equal.
+in the order of blocks, and of sub-blocks in one. All kernels do that, so their bits are equal. The
+row's scale, which may be large, comes last: nothing overflows that the total does not.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from rlx.ops.quant.rows import ROW_BLOCK
 from rlx.types import f32, u8
 
 __all__ = [
-    "Part", "UnpackedPart", "add_block", "chunks_of_round", "row_blocks", "unpacked_bytes",
+    "Part", "UnpackedPart", "add_blocks", "chunks_of_round", "row_blocks", "unpacked_bytes",
 ]  # fmt: skip
 
 
@@ -54,21 +55,25 @@ def _parts(decoder: Decoder, chunks: int) -> list[Part]:
     )
 
 
-def add_block(
+def add_blocks(
     k: Kernel,
-    total: Reg,
-    sums: Sequence[Reg],
+    totals: Sequence[Reg],
+    sums: Sequence[Sequence[Reg]],
     scales: Sequence[Reg],
-    own: Reg,
-    less: tuple[Reg, Reg] | None,
-) -> Reg:
-    """The total with a block: the ``sums`` of its sub-blocks by their ``scales`` and the row's
-    ``own``. ``less`` is the negative sum of the row by its scale, and the least value."""
-    scaled = k.cast(sums[0], f32) * scales[0]
-    for x, scale in zip(sums[1:], scales[1:], strict=True):
-        scaled = k.fma(k.cast(x, f32), scale, scaled)
-    total = k.fma(scaled, own, total)
-    return k.fma(*less, total) if less else total
+    own: Sequence[Reg],
+    less: tuple[Sequence[Reg], Reg] | None,
+) -> list[Reg]:
+    """The totals of rows with a block: the ``sums`` of its sub-blocks, each of all rows, by their
+    ``scales`` and the rows' ``own``. ``less`` are the negative sums of the rows, and the least
+    value. Rows go side by side: one after the other, each step would wait for the last.
+    """
+    real = [[k.cast(x, f32) for x in some] for some in sums]
+    scaled = [x * scales[0] for x in real[0]]
+    for some, scale in zip(real[1:], scales[1:], strict=True):
+        scaled = [k.fma(x, scale, y) for x, y in zip(some, scaled, strict=True)]
+    if less is not None:
+        scaled = [k.fma(x, less[1], y) for x, y in zip(less[0], scaled, strict=True)]
+    return [k.fma(x, y, t) for x, y, t in zip(scaled, own, totals, strict=True)]
 
 
 def unpacked_bytes(scheme: str, lanes: int, blocks: int) -> int:

@@ -10,11 +10,12 @@ times tiles of rows (``block_rows``), by the instructions of ``dot``.
                         totals with the block
                 for some other rows of a tile:
                     for each block of rows: totals with the block
+                the last part writes the totals of its rows to the result
 
-A total is what ``block_parts`` says, so the bits are those of ``block_product_rows``. A tile has
-what all its rows need of a block side by side, so one address serves them. Multipliers are the
-limit: a block takes 8 steps for its integers and 2 for its scales, 3 if there are two of these or
-least values.
+The result's lines lie far apart, and to write them takes no time between products. A total is what
+``block_parts`` says, so the bits are those of ``block_product_rows``. A tile has what all its rows
+need of a block side by side, so one address serves them. Multipliers are the limit: a block takes 8
+steps for its integers and 2 for its scales, 3 if there are two of these or least values.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul.block_parts import (
     UnpackedPart,
-    add_block,
+    add_blocks,
     chunks_of_round,
     row_blocks,
     unpacked_bytes,
@@ -69,6 +70,20 @@ class BlockProductDotsConfig:
     scheme: str
 
 
+@frozen
+class _Part:
+    """``count`` blocks of a panel, from ``at`` on, for ``rows`` from ``row0`` on; ``block`` is the
+    number of the first row's first block, and ``last`` says whether it is the panel's last part."""
+
+    panel: Reg
+    at: Reg
+    count: Reg
+    row0: Reg
+    rows: Reg
+    block: Reg
+    last: Reg
+
+
 def start_of(scheme: str) -> tuple[int, int] | None:
     """What the sums of a scheme begin with (``block_rows.Extras``); None if with 0."""
     decoder = DECODERS[scheme]
@@ -83,7 +98,7 @@ def launch(
     config: BlockProductDotsConfig, target: KernelTarget, m: int, n: int, depth: int
 ) -> Launch:
     """The launch of rows ``[m, depth]`` by a weight ``[n, depth]``. The buffers are the tiles,
-    their scales, what the sums begin with or the scaled sums of rows, the panels, and the result
+    their scales, what the sums begin with or the sums of blocks, the panels, and the result
     ``[m, n]``."""
     panels = ceil_div(n, lanes_of(target))
     chunk = maximum(ROWS_BYTES // maximum(depth, 1) // TILE_ROWS, 1)
@@ -143,38 +158,32 @@ class _Emitter:
         tile = row0 / TILE_ROWS * (self.blocks * self.each)
 
         def part(b: Reg) -> None:
-            count = k.minimum(self.blocks - b, self.part)
             at = (panel * self.blocks + b) * (self.scheme.bytes * lanes)
-            self.multiply(at, count, tile + b * self.each, rows)
-
-        def store(r: Reg) -> None:
-            total = k.load(self.totals, r * lanes, lanes)
-            store_panel(k, total, self.y, self.n, row0 + r, panel)
+            count, last = k.minimum(self.blocks - b, self.part), self.blocks <= b + self.part
+            self.multiply(_Part(panel, at, count, row0, rows, tile + b * self.each, last))
 
         k.loop(0, self.blocks, self.part, part)
-        k.loop(0, rows, 1, store)
 
-    def multiply(self, panel: Reg, count: Reg, block: Reg, rows: Reg) -> None:
-        """The totals of ``rows`` with ``count`` blocks of a panel; ``block`` is the number of the
-        first row's first block."""
-        k, most, few = self.k, self.most, self.most // 2
+    def multiply(self, part: _Part) -> None:
+        """The totals of all rows with a part."""
+        k, most, few, rows = self.k, self.most, self.most // 2, part.rows
         more = rows > most
         k.when(
             rows <= few,
-            lambda: self.first(panel, count, block, few, more),
-            lambda: self.first(panel, count, block, most, more),
+            lambda: self.first(part, few, more),
+            lambda: self.first(part, most, more),
         )
         end = (rows + (few - 1)) / most * most
-        k.loop(most, end, most, lambda r: self.following(r, count, block, most))
-        k.when((end < rows) & more, lambda: self.following(end, count, block, few))
+        k.loop(most, end, most, lambda r: self.following(part, r, most))
+        k.when((end < rows) & more, lambda: self.following(part, end, few))
 
-    def first(self, panel: Reg, count: Reg, block: Reg, height: int, more: Reg) -> None:
+    def first(self, part: _Part, height: int, more: Reg) -> None:
         """The first rows. What is unpacked for them is kept if there are ``more``."""
         k, decoder = self.k, self.decoder
         rounds = self.each // len(self.round)
 
         def one(b: Reg, *totals: Reg) -> list[Reg]:
-            begin = panel + b * (self.scheme.bytes * self.lanes)
+            begin = part.at + b * (self.scheme.bytes * self.lanes)
             record = Record(k, self.w, begin, self.fields, self.lanes)
             self.unpacked.put_scales(record, b)
 
@@ -188,14 +197,14 @@ class _Emitter:
                     found = [w() for p in parts for w in chunks[p.chunk][p.part * each :][:each]]
                     number = b * self.each + (c * len(self.round) + n)
                     k.when(more, lambda found=found, number=number: self.keep(found, number))
-                    at = (block + number) * (TILE_ROWS * ROW_BLOCK)
+                    at = (part.block + number) * (TILE_ROWS * ROW_BLOCK)
                     sums = self.unrolled(found, at, height)
-                    out = self.add(sums, number, block + number, k.index(0), out)
+                    out = self.add(sums, number, part.block + number, k.index(0), out)
                 return out
 
             return k.loop(0, rounds, 1, some, totals)
 
-        self.carried(k.index(0), height, lambda totals: k.loop(0, count, 1, one, totals))
+        self.carried(part, k.index(0), height, part.count, one)
 
     def keep(self, found: Sequence[Reg], block: Reg) -> None:
         """Keep the codes of a block of rows."""
@@ -203,10 +212,10 @@ class _Emitter:
         for n, x in enumerate(found):
             store_words(self.k, x, self.unpacked.codes, self.unpacked.place(block * subs, n))
 
-    def following(self, row: Reg, count: Reg, block: Reg, height: int) -> None:
+    def following(self, part: _Part, row: Reg, height: int) -> None:
         """Other rows from ``row`` on."""
-        k, subs = self.k, ROW_BLOCK // self.decoder.sub
-        block = block + row / TILE_ROWS * (self.blocks * self.each)
+        subs = ROW_BLOCK // self.decoder.sub
+        block = part.block + row / TILE_ROWS * (self.blocks * self.each)
 
         def one(n: Reg, *totals: Reg) -> list[Reg]:
             at = ((block + n) * TILE_ROWS + row % TILE_ROWS) * ROW_BLOCK
@@ -214,15 +223,25 @@ class _Emitter:
             sums = [self.looped(n * subs + s, at + s * sub, height) for s in range(subs)]
             return self.add(sums, n, block + n, row % TILE_ROWS, totals)
 
-        self.carried(row, height, lambda totals: k.loop(0, count * self.each, 1, one, totals))
+        self.carried(part, row, height, part.count * self.each, one)
 
-    def carried(self, row: Reg, height: int, body: Callable[[list[Reg]], list[Reg]]) -> None:
-        """Bring the totals of rows from ``row`` on up to date."""
+    def carried(
+        self, part: _Part, row: Reg, height: int, count: Reg, body: Callable[..., list[Reg]]
+    ) -> None:
+        """Bring the totals of rows from ``row`` on up to date, by ``count`` rounds of a loop, and
+        write them if the part is the last."""
         k, lanes = self.k, self.lanes
         places = [(row + r if r else row) * lanes for r in range(height)]
-        totals = body([k.load(self.totals, p, lanes) for p in places])
+        totals = k.loop(0, count, 1, body, [k.load(self.totals, p, lanes) for p in places])
         for total, p in zip(totals, places, strict=True):
             k.store(total, self.totals, p)
+
+        def store(r: Reg) -> None:
+            total = k.load(self.totals, r * lanes, lanes)
+            store_panel(k, total, self.y, self.n, part.row0 + r, part.panel)
+
+        end = k.minimum(row + height, part.rows)
+        k.when(part.last, lambda: k.loop(row, end, 1, store))
 
     def unrolled(self, found: Sequence[Reg], at: Reg, rows: int) -> list[list[Reg]]:
         """The sums of the sub-blocks of a block of rows, whose codes are ``found``, for rows whose
@@ -264,19 +283,17 @@ class _Emitter:
     ) -> list[Reg]:
         """The totals with the ``sums`` of a block of rows, which is the part's ``number``-th: that
         of rows from ``row`` on in a tile's ``block``."""
-        k, lanes, at, out = self.k, self.lanes, block * TILE_ROWS + row, list[Reg]()
-        sums = [
+        k, lanes, at, rows = self.k, self.lanes, block * TILE_ROWS + row, range(len(totals))
+        scales, least = self.unpacked.scales(number)
+        found = [
             [x + y for x, y in zip(some, self.zeros(block, s, row, len(some)), strict=True)]
             for s, some in enumerate(sums)
         ]
-        scales, least = self.unpacked.scales(number)
-        for r, total in enumerate(totals):
-            own = k.splat(k.load(self.row_scales, at + r), lanes)
-            less = None
-            if least is not None:
-                less = k.splat(-k.load(self.extra, at + r), lanes), least
-            out.append(add_block(k, total, [s[r] for s in sums], scales, own, less))
-        return out
+        own = [k.splat(k.load(self.row_scales, at + r), lanes) for r in rows]
+        less = None
+        if least is not None:
+            less = [k.splat(-k.load(self.extra, at + r), lanes) for r in rows], least
+        return add_blocks(k, totals, found, scales, own, less)
 
     def request(self, record: Record, c: Reg, n: int) -> None:
         """Ask for what is read some time after a block of rows of a round. A whole round's lines at

@@ -25,7 +25,7 @@ from rlx.codegen.builder import Kernel, KernelTarget, KernelText
 from rlx.codegen.family import Launch
 from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
-from rlx.kernels.matmul.block_parts import add_block, chunks_of_round
+from rlx.kernels.matmul.block_parts import add_blocks, chunks_of_round
 from rlx.kernels.matmul.block_scales import Scales, store_panel
 from rlx.kernels.matmul.block_weights import DECODERS, Record, lanes_of, panel_fields, scheme_of
 from rlx.kernels.matmul.dot import fours, word
@@ -62,8 +62,7 @@ class BlockProductRowsConfig:
 
 def extra_of(scheme: str) -> str:
     """What a product reads of rows beside integers and scales (``block_rows.Extras``)."""
-    decoder = DECODERS[scheme]
-    return "minus" if decoder.has_least else f"sums{decoder.sub}"
+    return f"sums{DECODERS[scheme].sub}"
 
 
 def config_of(scheme: str, m: int) -> BlockProductRowsConfig:
@@ -94,7 +93,7 @@ class _Emitter:
         self.scheme, self.decoder = scheme_of(config.scheme), DECODERS[config.scheme]
         self.fields = panel_fields(config.scheme)
         self.q, self.row_scales = k.buffer("q", i8), k.buffer("scales", f32)
-        self.extra = k.buffer("extra", f32 if self.decoder.has_least else i32)
+        self.sums = k.buffer("sums", i32)
         self.w, self.y = k.buffer("w", u8), k.buffer("y", f32)
         self.n, self.blocks = k.size("n"), k.size("blocks")
         self.panels, self.group = k.size("panels"), k.size("group")
@@ -157,20 +156,20 @@ class _Emitter:
         for first in sorted(sums)[::subs]:
             numbers = range(first, first + subs)
             own, least = [scales[n][0] for n in numbers], scales[first][1]
-            for r, row in enumerate(rows):
-                at = row * (block // ROW_BLOCK) + first // subs
-                scale = k.splat(k.load(self.row_scales, at), self.lanes)
-                less = None
-                if least is not None:
-                    less = k.splat(k.load(self.extra, at), self.lanes), least
-                found = [sums[n][r] for n in numbers]
-                out[r] = add_block(k, out[r], found, own, scale, less)
+            at = [row * (block // ROW_BLOCK) + first // subs for row in rows]
+            by = [k.splat(k.load(self.row_scales, a), self.lanes) for a in at]
+            less = None if least is None else ([self.minus(a) for a in at], least)
+            out = add_blocks(k, out, [sums[n] for n in numbers], own, by, less)
         return out
+
+    def minus(self, block: Reg) -> Reg:
+        """The negative sum of a block of a row."""
+        return self.k.cast(self.k.splat(self.k.load(self.sums, block), self.lanes), f32)
 
     def start(self, number: Reg) -> Reg:
         """What the sum of a row's sub-block begins with: it takes the zero point off."""
         k, zero = self.k, self.decoder.zero
         if self.decoder.has_least:
             return k.const(0, i32, self.lanes)
-        minus = k.splat(k.load(self.extra, number), self.lanes)
+        minus = k.splat(k.load(self.sums, number), self.lanes)
         return minus << (zero.bit_length() - 1)

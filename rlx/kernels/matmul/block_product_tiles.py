@@ -8,8 +8,7 @@ times tiles of rows (``block_rows``).
                 for each tile of 16 rows, some sub-blocks:
                     sums = codes times integers, exact        by AMX, on the stack
                     for each group of rows: for each block of them:
-                        totals += sum of (f32(sums) * scale of the weight) * scale of the row
-                        totals -= f32(sum of the row) * scale of the row * least
+                        totals with the blocks
 
 What is done with the sums is what ``block_product_rows`` does, in the same order: the bits are
 equal. It takes about as long as AMX does.
@@ -25,10 +24,11 @@ from rlx.codegen.reg import Reg
 from rlx.codegen.strides import ceil_div
 from rlx.kernels.matmul import amx
 from rlx.kernels.matmul.amx import COLUMNS, Tile
-from rlx.kernels.matmul.block_parts import UnpackedPart, add_block, unpacked_bytes
+from rlx.kernels.matmul.block_parts import UnpackedPart, add_blocks, unpacked_bytes
 from rlx.kernels.matmul.block_product_dots import ROWS_BYTES
 from rlx.kernels.matmul.block_product_rows import TASK_PANELS
 from rlx.kernels.matmul.block_rows import TILE_ROWS
+from rlx.kernels.matmul.block_scales import store_panel
 from rlx.kernels.matmul.block_weights import DECODERS, Record, lanes_of, panel_fields, scheme_of
 from rlx.kernels.matmul.dot import bytes_less, store_words
 from rlx.ops.quant.rows import ROW_BLOCK
@@ -136,7 +136,12 @@ class _Emitter:
             k.loop(0, rows, TILE_ROWS, tile)
 
         k.loop(0, self.blocks, self.part, part)
-        k.loop(0, rows, 1, lambda r: self.store(r, row0 + r, panel))
+
+        def store(r: Reg) -> None:
+            value = k.load(self.totals, r * COLUMNS, COLUMNS)
+            store_panel(k, value, self.y, self.n, row0 + r, panel)
+
+        k.loop(0, rows, 1, store)
 
     def unpack(self, panel: Reg, block: Reg) -> None:
         """Bring a block of a panel to scratch: codes with their signs, scales and least values."""
@@ -185,30 +190,21 @@ class _Emitter:
         places = [(row + r + n if n else row + r) * COLUMNS for n in range(GROUP)]
 
         def one(n: Reg, *totals: Reg) -> list[Reg]:
-            block, out = first / subs + n, list(totals)
+            block = first / subs + n
             scales, least = self.unpacked.scales(block)
             rows = at + r + block * TILE_ROWS
-            for i in range(GROUP):
-                places = [((n * subs + s) * TILE_ROWS + (r + i)) * COLUMNS for s in range(subs)]
-                found = [k.load(self.sums, p, COLUMNS) for p in places]
-                own = k.splat(k.load(self.row_scales, rows + i), COLUMNS)
-                less = None
-                if least is not None:
-                    less = k.splat(-k.load(self.row_sums, rows + i), COLUMNS), least
-                out[i] = add_block(k, out[i], found, scales, own, less)
-            return out
+            found = [[self.sum(n * subs + s, r + i) for i in range(GROUP)] for s in range(subs)]
+            own = [k.splat(k.load(self.row_scales, rows + i), COLUMNS) for i in range(GROUP)]
+            less = None
+            if least is not None:
+                sums = [k.load(self.row_sums, rows + i) for i in range(GROUP)]
+                less = [k.splat(-x, COLUMNS) for x in sums], least
+            return add_blocks(k, totals, found, scales, own, less)
 
         totals = [k.load(self.totals, p, COLUMNS) for p in places]
         for total, p in zip(k.loop(0, count / subs, 1, one, totals), places, strict=True):
             k.store(total, self.totals, p)
 
-    def store(self, r: Reg, row: Reg, panel: Reg) -> None:
-        """Write the outputs of a row and a panel that there are."""
-        k, column = self.k, panel * COLUMNS
-        value = k.load(self.totals, r * COLUMNS, COLUMNS)
-        at, left = row * self.n + column, self.n - column
-        k.when(
-            left >= COLUMNS,
-            lambda: k.store(value, self.y, at),
-            lambda: k.store(value, self.y, at, mask=k.first_lanes(left, COLUMNS)),
-        )
+    def sum(self, n: Reg, row: Reg) -> Reg:
+        """The sums of the ``n``-th sub-block of a batch by a row of a tile."""
+        return self.k.load(self.sums, (n * TILE_ROWS + row) * COLUMNS, COLUMNS)

@@ -1,10 +1,10 @@
 """Rows of f32 in blocks of 8-bit integers, as ``mir.quantize_rows`` says, and what products read of
 them beside the integers (``Extras``).
 
-``sums16`` and ``sums32`` are the negative sums of so many integers each, i32 ``[rows][K / 16]`` and
-``[rows][K / 32]``; ``minus`` is ``-(f32(sum) * scale)`` of each block, f32 ``[rows][K / 32]``.
-``tiles`` have the integers block by block, of 16 rows side by side, their scales in the same order,
-the sums of blocks times these, and for ``starts`` the sums of sub-blocks times a negative number:
+``sums16`` and ``sums32`` are the negative sums of so many integers each, i32 ``[rows][K / 16]``
+and ``[rows][K / 32]``. ``tiles`` have the integers block by block, of 16 rows side by side, their
+scales and sums in the same order, and for ``starts`` the sums of sub-blocks times a negative
+number:
 
     tiles [rows / 16][K / 32][16 rows][32], scales and sums [rows / 16][K / 32][16 rows],
     starts [rows / 16][K / sub-block][16 rows]
@@ -47,7 +47,6 @@ class Extras:
 
     sums16: bool = False
     sums32: bool = False
-    minus: bool = False
     tiles: bool = False
     starts: tuple[tuple[int, int], ...] = ()
 
@@ -68,8 +67,6 @@ def extra_shapes(extras: Extras, m: int, depth: int) -> dict[str, tuple[DType, t
         shapes["sums16"] = i32, (m, depth // SUM_OF)
     if extras.sums32:
         shapes["sums32"] = i32, (m, depth // ROW_BLOCK)
-    if extras.minus:
-        shapes["minus"] = f32, (m, depth // ROW_BLOCK)
     if extras.tiles:
         tiles = (ceil_div(m, TILE_ROWS), depth // ROW_BLOCK, TILE_ROWS)
         shapes |= {
@@ -131,11 +128,11 @@ class _Emitter:
             self.k.store(scale, self.scales, t)
             parts = self.rounded(row, block, divisor)
         else:
-            scale, parts = self.k.load(self.scales, t), self.read(t)
+            parts = self.read(t)
         if self.extras:
-            self.extra(t, parts, scale)
+            self.extra(t, parts)
 
-    def extra(self, t: Reg, parts: list[Reg], scale: Reg) -> None:
+    def extra(self, t: Reg, parts: list[Reg]) -> None:
         """Write what products read beside."""
         k, extras = self.k, self.extras
         halves = [k.reduce("add", half) for half in self.halves(parts)]
@@ -145,8 +142,6 @@ class _Emitter:
                 k.store(-half, extras["sums16"], t * len(halves) + n)
         if "sums32" in extras:
             k.store(-total, extras["sums32"], t)
-        if "minus" in extras:
-            k.store(-(k.cast(total, f32) * scale), extras["minus"], t)
 
     def place(self, row: Reg, block: Reg) -> Reg:
         """Where a block of f32 begins."""
@@ -239,7 +234,7 @@ class _Emitter:
         k, extras = self.k, self.extras
         total = halves[0] + halves[1]
         k.store(scales, extras["tile_scales"], t * TILE_ROWS + r)
-        k.store(k.cast(total, f32) * scales, extras["tile_sums"], t * TILE_ROWS + r)
+        k.store(k.cast(total, f32), extras["tile_sums"], t * TILE_ROWS + r)
         for sub, factor in self.config.extras.starts:
             found = [total] if sub == ROW_BLOCK else halves
             for n, part in enumerate(found):

@@ -58,4 +58,7 @@ def store_panel(k: Kernel, value: Reg, y: Buffer, n: Reg, row: Reg, panel: Reg) 
         for lane in range(lanes - 1):
             k.when(left > lane, lambda lane=lane: k.store(k.extract(value, lane), y, at + lane))
 
-    k.when(left >= lanes, lambda: k.store(value, y, at), part)
+    def masked() -> None:
+        k.store(value, y, at, mask=k.first_lanes(left, lanes))
+
+    k.when(left >= lanes, lambda: k.store(value, y, at), masked if k.target.masks else part)

@@ -39,7 +39,7 @@ def _extras(target: KernelTarget, m: int, schemes: Iterable[str]) -> Extras:
         starts = {block_product_dots.start_of(scheme) for scheme in schemes}
         return Extras(tiles=True, starts=tuple(sorted(s for s in starts if s)))
     needed = {block_product_rows.extra_of(scheme) for scheme in schemes}
-    return Extras("sums16" in needed, "sums32" in needed, "minus" in needed)
+    return Extras("sums16" in needed, "sums32" in needed)
 
 
 def _made(lowering: Lowering, extras: Extras, m: int, depth: int) -> dict[str, View]:
