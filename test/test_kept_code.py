@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +17,34 @@ from support import kept_code
 V2, V3 = (machine.Machine("x86-64", "x86_64-unknown-none", f"x86-64-v{n}") for n in (2, 3))
 
 
+def options_of(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(function).parameters.values()
+    return [p.name for p in parameters if p.kind is p.KEYWORD_ONLY]
+
+
 def test_a_text_is_translated_once_for_each_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[str] = []
 
-    def emit(text: str, target: machine.Machine, opt: int, *, as_object: bool) -> bytes:
+    def emit(
+        text: str, target: machine.Machine, opt: int, *, as_object: bool, linked: Any = None
+    ) -> bytes:
         if text == "bad":
             raise ToolchainError("refused")
-        made.append(f"{text} {target.cpu} {opt} {as_object}")
+        made.append(f"{text} {target.cpu} {opt} {as_object} {linked is not None}")
         return made[-1].encode()
 
     def translate(text: str, pipelines: list[str], _: object) -> str:
         made.append(f"{pipelines} {text}")
         return made[-1]
 
+    options = options_of(machine._emit)
     monkeypatch.setattr(kept_code, "FOLDER", str(tmp_path))
     monkeypatch.setattr(machine, "_emit", emit)
     monkeypatch.setattr(_mlir, "text_to_llvm_ir", translate)
     kept_code.install()
+    assert options_of(machine._emit) == options
     ctx: Any = None
     cse: Any = ["cse"]
     dce: Any = ["dce"]
@@ -43,6 +54,7 @@ def test_a_text_is_translated_once_for_each_machine(
         lambda: machine._emit("a", V3, 2, as_object=True),
         lambda: machine._emit("a", V2, 1, as_object=True),
         lambda: machine._emit("a", V2, 2, as_object=False),
+        lambda: machine._emit("a", V2, 2, as_object=True, linked="a".__eq__),
         lambda: _mlir.text_to_llvm_ir("a", cse, ctx).encode(),
         lambda: _mlir.text_to_llvm_ir("a", dce, ctx).encode(),
     ]

@@ -25,6 +25,8 @@ FOLDER = os.environ.get("RLX_TEST_CODE", "")
 LIMIT = 1 << 30
 """Bytes that are kept; of more, what was used longest ago goes."""
 
+_Linked = Callable[[str], bool] | None
+
 _SOURCES = ("_mlir.py", "targets/llvm/allow.py", "targets/llvm/machine.py")
 """What the work depends on, beside a kernel and the packages."""
 
@@ -61,9 +63,12 @@ def install() -> None:
         what = f"{[str(p) for p in pipelines]}\n{text}"
         return kept(what, lambda: translate(text, pipelines, ctx).encode()).decode()
 
-    def kept_code(text: str, target: machine.Machine, opt: int, *, as_object: bool) -> bytes:
-        what = f"{target} {opt} {as_object}\n{text}"
-        return kept(what, lambda: emit(text, target, opt, as_object=as_object))
+    def kept_code(
+        text: str, target: machine.Machine, opt: int, *, as_object: bool, linked: _Linked = None
+    ) -> bytes:
+        # What a linker adds is in the text as a call, and what it lacks is refused of the object.
+        what = f"{target} {opt} {as_object} {linked is not None}\n{text}"
+        return kept(what, lambda: emit(text, target, opt, as_object=as_object, linked=linked))
 
     _mlir.text_to_llvm_ir, machine._emit = kept_translation, kept_code
 
