@@ -17,6 +17,7 @@ on no cut.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import groupby
 
 from rlx.base.frozen import frozen
 from rlx.codegen.builder import Kernel, KernelTarget, KernelText
@@ -303,13 +304,30 @@ class ChannelsEmitter:
 
         def row(b: Reg | int, rows: Span, acc: Sequence[Reg]) -> list[Reg]:
             first, weight = at + edges.tap_row * b, w + len(shape.across) * self.width * b
-            for t, columns in enumerate(shape.across):
-                if columns[0] < columns[1]:
-                    places = first + t * self.config.gap, weight + t * self.width
-                    acc = step(*places, acc, (rows, columns))
-            return list(acc)
+
+            def tap(t: Reg | int, columns: Span, acc: Sequence[Reg]) -> list[Reg]:
+                places = first + t * self.config.gap, weight + t * self.width
+                return step(*places, acc, (rows, columns))
+
+            return self.over(shape.across, tap, acc)
 
         return row
+
+    def over(
+        self, spans: Sequence[Span], one: Callable[..., list[Reg]], acc: Sequence[Reg]
+    ) -> list[Reg]:
+        """``one(n, span, acc)`` for each of the spans in turn that is not empty: those that follow
+        one another and are the same have one code."""
+        n = 0
+        for span, alike in groupby(spans):
+            begin, n = n, n + len(list(alike))
+            if span[0] >= span[1]:
+                continue
+            if n == begin + 1:
+                acc = one(begin, span, acc)
+            else:
+                acc = self.k.loop(begin, n, 1, lambda i, *acc, s=span: one(i, s, acc), acc)
+        return list(acc)
 
     def over_rows(
         self, shape: ChannelsTile, row: Callable[..., list[Reg]], acc: Sequence[Reg], there: Rows
@@ -318,9 +336,7 @@ class ChannelsEmitter:
         if not shape.down:
             assert isinstance(there, tuple)
             return self.k.loop(*there, 1, lambda b, *acc: row(b, (0, 1), acc), acc)
-        for b, rows in enumerate(shape.down):
-            acc = row(b, rows, acc) if rows[0] < rows[1] else acc
-        return list(acc)
+        return self.over(shape.down, row, acc)
 
     def finish(self, block: _Block, strip: Reg, count: Reg, c: Reg) -> None:
         """The results of a tile: ``count`` neighbours in each output channel of the block."""
