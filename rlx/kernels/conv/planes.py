@@ -193,13 +193,19 @@ class _Emitter:
         last = k.select(self.columns > tile.lanes, self.columns - tile.lanes, 0)
         starts = [_least(k, panel.begin + v * tile.lanes, last) for v in range(vectors)]
         step = rows if vectors <= tile.vectors else max(1, rows // 2)
-        for row in range(0, rows, step):
+
+        def some(row: Reg) -> None:
             first = panel.task.row + panel.row0 + row
             sums = self.reduce(panel, w + row, first, range(step), starts)
+            at = [s - panel.begin + row * self.strip_row + tile.lanes for s in starts]
             for i, value in enumerate(sums):
-                at = starts[i % vectors] - panel.begin + tile.lanes
-                at = at + (row + i // vectors) * self.strip_row
-                k.store(value, self.strip, at, self.lanes)
+                place = at[i % vectors] + i // vectors * self.strip_row
+                k.store(value, self.strip, place, self.lanes)
+
+        if step < rows:
+            k.loop(0, rows, step, some)
+        else:
+            some(k.index(0))
 
     def reduce(self, panel: _Panel, w: Reg, row: Reg, rows: range, starts: list[Reg]) -> list[Reg]:
         """The sums in registers, in the order row, vector; ``row`` is the first of all blocks."""
