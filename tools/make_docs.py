@@ -542,6 +542,13 @@ def gpu_support_page() -> str:
     return support_page.page(DOCS / "gpu_support.json")
 
 
+def families_page() -> str:
+    """How near language models are to transformers."""
+    from rlx.tools import family_page
+
+    return family_page.page(DOCS / "llm_families.json")
+
+
 def quantization_page() -> str:
     """The schemes, with what they lose."""
     from rlx.tools import quant_page
@@ -558,6 +565,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "torch.md": torch_page,
     "jax.md": jax_page,
     "gpu_support.md": gpu_support_page,
+    "llm_families.md": families_page,
     "quantization.md": quantization_page,
 }
 """The generated pages, by file."""

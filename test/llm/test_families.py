@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from rlx.llm.decoder import Decoder
 from rlx.llm.engine import StepRows
 from rlx.llm.families import FAMILIES, family_of
+from rlx.tools.family_page import BOUND
 from support.sweeps import covering
 from support.tiny_llm import CONFIGS, KEPT, LENGTH, PROMPT, write_model
 
@@ -67,12 +68,22 @@ def test_logits_and_greedy_tokens_are_those_of_transformers(
     wanted = expected[f"{name}.logits"]
     pages, states = PAGES[: m.cache.table[1]], [] if m.states is None else [5]
     logits = m.step(StepRows.of([(PROMPT, 0, pages)], every=True, states=states))
-    assert np.abs(logits[KEPT] - wanted).max() <= 5e-5 * wanted.std()
+    assert np.abs(logits[KEPT] - wanted).max() <= BOUND * wanted.std()
     tokens: list[int] = []
     for n in range(64):
         tokens.append(int(logits[-1].argmax()))
         logits = m.step(StepRows.of([(tokens[-1:], len(PROMPT) + n, pages)], states=states))
     assert tokens == expected[f"{name}.greedy"].tolist()
+
+
+def test_the_page_has_every_configuration() -> None:
+    """``docs/llm_families.md``, whose rows ``tools/llm_families.py`` found."""
+    path = Path(__file__).resolve().parents[2] / "docs" / "llm_families.json"
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert [*rows] == [*CONFIGS], "python tools/llm_families.py NAME --record"
+    found = [(name, row[s]) for name, row in rows.items() for s in ("tiny", "0.6b") if s in row]
+    assert [name for name, row in found if row["same"] != row["tokens"]] == []
+    assert [n for n, row in rows.items() if row["tiny"]["error"] > BOUND] == []
 
 
 def test_every_family_is_tried() -> None:
