@@ -21,8 +21,8 @@ from rlx.errors import DeviceError, KnobError, KnobWarning, did_you_mean
 __all__ = [
     "KNOBS", "Knob", "benchmark_pick", "cache", "cache_dir", "cache_size", "check_names", "cpu",
     "deny_devices", "device", "device_chain", "devices", "dispatch_report", "fusion_report", "gpu",
-    "ir_dump", "kernel_dispatch", "log", "mlx_mode", "num_threads", "pjrt", "prefer_devices",
-    "sizes", "trace", "triton",
+    "ir_dump", "kernel_dispatch", "log", "mlx_mode", "num_threads", "packed_size", "pjrt",
+    "prefer_devices", "sizes", "trace", "triton",
 ]  # fmt: skip
 
 T = TypeVar("T")
@@ -366,6 +366,12 @@ cache_dir = Knob(
 cache_size = Knob(
     "RLX_CACHE_SIZE", 512 << 20, _size, "compile cache", "a number of bytes such as 512MiB",
     "How many bytes of them are kept; those that were used longest ago go first.",
+)  # fmt: skip
+
+packed_size = Knob(
+    "RLX_PACKED_SIZE", 4 << 30, _size, "compile cache", "a number of bytes such as 4GiB",
+    "How many bytes of weights, as kernels read them, are kept beside compiled graphs for processes"
+    " that load the same files; those that were used longest ago go first. 0 keeps none.",
 )  # fmt: skip
 
 

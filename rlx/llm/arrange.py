@@ -25,9 +25,9 @@ def arranged(part: str, tensor: Tensor, config: ModelConfig, kind: Literal["gguf
     if order is None or tensor.shape[0] % len(order):
         return tensor
     rows = tensor.data.reshape(tensor.shape[0] // len(order), len(order), -1)
-    fixed = np.ascontiguousarray(rows[:, order]).reshape(tensor.data.shape)
-    fixed.flags.writeable = False
-    return Tensor(tensor.scheme, tensor.shape, fixed, tensor.byteorder)
+    # Bytes, which nobody can write: as a param they are not copied again.
+    data = np.frombuffer(rows[:, order].tobytes(), np.uint8).reshape(tensor.data.shape)
+    return Tensor(tensor.scheme, tensor.shape, data, tensor.byteorder)
 
 
 def _order(part: str, config: ModelConfig, kind: str) -> Array | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import numpy as np
 
+from rlx.base.file_maps import mapped_file
 from rlx.errors import ModelError, ShapeError, did_you_mean
 from rlx.ir.builders import public
 from rlx.types import DTYPES, DType, TensorType
@@ -133,8 +134,7 @@ class SafeTensors(Mapping[str, Array]):
 def mapped(path: str) -> mmap.mmap:
     """A file, mapped to be read. ModelError if it cannot be."""
     try:
-        with open(path, "rb") as f:
-            return mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
+        return mapped_file(path)
     except OSError as e:
         raise ModelError(f"cannot read {path}: {e.strerror or e}") from None
     except ValueError as e:  # "cannot mmap an empty file", or a path that is none

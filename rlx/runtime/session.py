@@ -35,6 +35,7 @@ from rlx.runtime.bindings import Bindings
 from rlx.runtime.donation import check_donations
 from rlx.runtime.executable import FAILURES, Executable, wrong_count
 from rlx.runtime.short_way import ShortWay
+from rlx.runtime.weights import Weights as HostWeights
 from rlx.schedule.sizes import in_order
 from rlx.types import TensorType
 
@@ -510,10 +511,15 @@ class CompiledGraph(Hinted, Uncopied):
 
     def _fill(self, weights: Weights, known: list[Weights]) -> None:
         """Give weights the params, unless they are of those that are known."""
-        if weights not in known:
-            for name, value in self._params.items():
-                if value is not self._carried.get(name):
-                    weights.set_param(name, value)
+        if weights in known:
+            return
+        for name, value in self._params.items():
+            if value is not self._carried.get(name):
+                weights.set_param(name, value)
+        if isinstance(weights, HostWeights) and weights.large:
+            from rlx.runtime.cache.packed import settle
+
+            settle(weights, self._params)
 
     def _weights(self) -> list[Weights]:
         """What the bindings hold their params in: mostly one for all of them."""

@@ -22,9 +22,13 @@ from rlx.types import AS_BITS, DTYPES
 if TYPE_CHECKING:
     from rlx.schedule.plan import Signature
 
-__all__ = ["Code", "Weights", "plain"]
+__all__ = ["LARGE", "Code", "Weights", "plain"]
 
 Array = np.ndarray[Any, Any]
+LARGE = 32 << 20
+"""Bytes of packed memory from which on it is worth a file (``rlx.runtime.cache.packed``): less is
+packed in the time of a few calls."""
+
 _loaded: WeakValueDictionary[bytes, _native.Object] = WeakValueDictionary()
 """The objects in use by their bytes: one in several artifacts is mapped once, and so equal kernels
 have equal addresses."""
@@ -37,6 +41,7 @@ class Code:
     """A variant's objects and constants in memory, and the addresses of its kernels."""
 
     def __init__(self, variant: Variant) -> None:
+        self.variant = variant
         self.constants = [_interned(c) for c in variant.constants]
         loaded = {key: _load(data) for key, data in variant.objects.items()}
         self.objects = list(loaded.values())
@@ -96,8 +101,8 @@ class Weights:
     """The params of executables whose prologues are equal. Safe to use from many threads."""
 
     def __init__(self, prologue: _Prologue, code: Code) -> None:
-        self.prologue = prologue
-        self._code = code  # keeps the objects findable by who comes next
+        self.prologue, self.changes = prologue, 0
+        self.code = code  # keeps the objects findable by who comes next
         self.native = _native.Weights(
             objects=code.objects,
             functions=code.functions,
@@ -117,8 +122,14 @@ class Weights:
         fitting = (w for w in shared if w.prologue == prologue)
         return next(fitting, None) or Weights(prologue, code)
 
+    @property
+    def large(self) -> bool:
+        """Whether what is packed is worth a file."""
+        return self.prologue.packed_bytes >= LARGE
+
     def set_param(self, name: str, value: Array) -> None:
         """Bind a param in place; the array must have the declared type and shape, and is kept."""
+        self.changes += 1
         self.native.set_param(self._index[name], plain(value))
 
     def packed(self) -> Array:

@@ -82,6 +82,11 @@ class Store:
 
     # -- entries ---------------------------------------------------------------------------
 
+    @property
+    def usable(self) -> bool:
+        """Whether the directory is there, and nothing has failed."""
+        return self._usable()
+
     def read(self, key: Key) -> Entry | None:
         """The entry of a key, if there is one; ``why`` says why not."""
         if not self._usable():

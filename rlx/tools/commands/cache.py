@@ -7,11 +7,13 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from rlx import knobs
 from rlx.errors import ArtifactError, NameError
 from rlx.runtime.cache import shared
 from rlx.runtime.cache.entry import Damaged, key_of
 from rlx.runtime.cache.explain import nearest
 from rlx.runtime.cache.key import Key
+from rlx.runtime.cache.packed import PackedFolder
 from rlx.runtime.cache.store import Found, Store, load, manifest_of
 from rlx.tools.graphs import check_sizes
 from rlx.tools.options import add_dims
@@ -52,7 +54,15 @@ def _list(store: Store, args: argparse.Namespace) -> int:
         print(f"{found.path.name[:SHOWN]}  {found.kind:9s}{used:>9s}{size:>11s}  {_what(found)}")
     total = _size(sum(f.size for f in entries))
     print(f"{len(entries)} entries, {total} of {_size(store.limit)}, in {store.folder}")
+    packed = _packed(store)
+    if files := packed.files():
+        total = _size(sum(size for _, size, _ in files))
+        print(f"{len(files)} packed weights, {total} of {_size(packed.limit)}, in {packed.path}")
     return 0
+
+
+def _packed(store: Store) -> PackedFolder:
+    return PackedFolder(store.root, knobs.packed_size.get())
 
 
 def _explain(store: Store, args: argparse.Namespace) -> int:
@@ -129,7 +139,7 @@ def _verify(store: Store, args: argparse.Namespace) -> int:
 
 
 def _clear(store: Store, args: argparse.Namespace) -> int:
-    gone = store.clear()
+    gone = store.clear() + _packed(store).clear()
     left = len(store.entries())
     print(f"{gone} files removed from {store.folder}" + f"; {left} entries are left" * (left > 0))
     return int(left > 0 and not gone)  # beside some that were removed others may be new

@@ -1,0 +1,133 @@
+"""Packed weights that are kept: mapped by who loads the same file, and by nobody else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import rlx
+from rlx import knobs
+from rlx.models.safetensors import SafeTensors, write_safetensors
+from rlx.runtime.background import waited
+from rlx.runtime.cache.packed import PackedFolder
+from rlx.tools.cli import main
+
+Array = np.ndarray[Any, Any]
+
+X = np.random.default_rng(0).standard_normal((3, 256), np.float32)
+W = np.random.default_rng(1).standard_normal((256, 128), np.float32)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[PackedFolder]:
+    """The folder of a cache of its own, where files of any size and age are kept."""
+    monkeypatch.setattr("rlx.runtime.weights.LARGE", 1)
+    monkeypatch.setattr("rlx.runtime.cache.shared.SETTLED_NS", 0)
+    with knobs.cache_dir.scoped(str(tmp_path / "cache")):
+        yield PackedFolder(str(tmp_path / "cache"), knobs.packed_size.get())
+
+
+@pytest.fixture
+def model(tmp_path: Path) -> Path:
+    path = tmp_path / "model.safetensors"
+    write_safetensors(path, {"w": W})
+    return path
+
+
+def product(w: Array) -> tuple[rlx.CompiledGraph, Array]:
+    """``X @ w``, of weights that are new to the process, and what has run it."""
+    g = rlx.Graph()
+    g.set_outputs(g.input("x", ["rows", 256]) @ g.param("w", W.shape))
+    f = rlx.Session("cpu").compile(g)
+    f.set_param("w", w)
+    (y,) = f.run({"x": X})
+    waited()
+    return f, y
+
+
+def of(path: Path) -> Array:
+    return SafeTensors(path)["w"]
+
+
+def names(folder: PackedFolder) -> list[Path]:
+    return [Path(path) for path, _, _ in folder.files()]
+
+
+def test_the_next_process_maps_it(folder: PackedFolder, model: Path) -> None:
+    _, first = product(of(model))
+    (kept,) = names(folder)
+    f, second = product(of(model))
+    assert np.array_equal(first, second) and names(folder) == [kept]
+    np.testing.assert_allclose(first, X @ W, rtol=1e-4, atol=1e-4)
+    f.set_param("w", 2 * W)
+    assert np.array_equal(f.run({"x": X})[0], 2 * first)
+    kept.write_bytes(bytes(kept.stat().st_size))
+    assert not product(of(model))[1].any(), "what is mapped is what is used"
+
+
+def test_a_file_that_has_changed(folder: PackedFolder, model: Path) -> None:
+    _, first = product(of(model))
+    write_safetensors(model, {"w": 2 * W})
+    assert np.array_equal(product(of(model))[1], 2 * first)
+    assert len(names(folder)) == 2
+    before = of(model)
+    write_safetensors(model, {"w": 3 * W})
+    assert np.array_equal(product(before)[1], 2 * first), "it has what was mapped"
+    assert len(names(folder)) == 2, "whose file is gone"
+
+
+def test_a_file_that_changes_while_it_is_packed(
+    folder: PackedFolder, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("rlx.runtime.cache.packed.checkpoint", model.touch)
+    product(of(model))
+    assert not names(folder)
+
+
+def test_a_param_that_is_set_while_it_is_packed(
+    folder: PackedFolder, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    g = rlx.Graph()
+    g.set_outputs(g.input("x", ["rows", 256]) @ g.param("w", W.shape))
+    f = rlx.Session("cpu").compile(g)
+    monkeypatch.setattr("rlx.runtime.cache.packed.checkpoint", lambda: f.set_param("w", W))
+    f.set_param("w", of(model))
+    f.run({"x": X})
+    waited()
+    assert not names(folder)
+
+
+@pytest.mark.parametrize("why", ["new", "no limit", "small limit", "no room", "memory", "off"])
+def test_what_is_not_kept(
+    why: str, folder: PackedFolder, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit = {"no limit": 0, "small limit": 1000}.get(why, folder.limit)
+    if why == "new":
+        monkeypatch.setattr("rlx.runtime.cache.shared.SETTLED_NS", 1 << 60)
+    if why == "no room":
+        monkeypatch.setattr("rlx.runtime.cache.packed._free", lambda path: 1000)
+    with knobs.packed_size.scoped(limit), knobs.cache.scoped(why != "off"):
+        _, y = product(W if why == "memory" else of(model))
+    np.testing.assert_allclose(y, X @ W, rtol=1e-4, atol=1e-4)
+    assert not names(folder)
+
+
+def test_what_was_used_longest_ago_goes(folder: PackedFolder, model: Path) -> None:
+    product(of(model))
+    (first,) = names(folder)
+    write_safetensors(model, {"w": 2 * W})
+    with knobs.packed_size.scoped(3 * first.stat().st_size // 2):
+        product(of(model))
+    assert len(names(folder)) == 1 and not first.exists()
+
+
+def test_the_command(folder: PackedFolder, model: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    product(of(model))
+    assert main(["cache", "list"]) == 0
+    assert "1 packed weights, " in capsys.readouterr().out
+    assert main(["cache", "clear"]) == 0
+    assert not names(folder)
