@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from pathlib import Path
 from typing import Any
 
 from rlx.llm.defaults import PATH
@@ -30,8 +31,8 @@ def main() -> None:
     """All families."""
     kinds = sorted({kind for row in FAMILIES.values() for kind in row.hf})
     rows = [f" {json.dumps(kind)}: {json.dumps(defaults_of(kind))}" for kind in kinds]
-    PATH.write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
-    print(f"wrote {PATH.name}: {len(rows)} kinds of models")
+    Path(PATH).write_text("{\n" + ",\n".join(rows) + "\n}\n", encoding="utf-8")
+    print(f"wrote {Path(PATH).name}: {len(rows)} kinds of models")
 
 
 def defaults_of(kind: str) -> dict[str, Any]:

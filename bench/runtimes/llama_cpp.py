@@ -34,8 +34,16 @@ class LlamaCpp:
         given.n_seq_max = sequences
         given.n_threads = given.n_threads_batch = threads
         self.context = self.lib.llama_init_from_model(self.model, given)
-        vocab = self.lib.llama_model_get_vocab(self.model)
-        self.vocab = self.lib.llama_vocab_n_tokens(vocab)
+        self.words = self.lib.llama_model_get_vocab(self.model)
+        self.vocab = self.lib.llama_vocab_n_tokens(self.words)
+
+    def ids(self, text: str) -> list[int]:
+        """The tokens of a text, with those that a model wants around it."""
+        data = text.encode()
+        room = (self.lib.llama_token * (len(data) + 8))()
+        count = self.lib.llama_tokenize(self.words, data, len(data), room, len(room), True, False)
+        assert count > 0, f"llama_tokenize returned {count}"
+        return list(room[:count])
 
     def step(self, rows: Rows) -> Array:
         """The logits that rows of a step want. What their sequences have from the first position of

@@ -7,14 +7,14 @@ what transformers takes for those (``tools/make_llm_defaults.py``), and other na
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 __all__ = ["PATH", "completed"]
 
-PATH = Path(__file__).with_name("defaults.json")
+PATH = os.path.join(os.path.dirname(__file__), "defaults.json")
 _ROPE = ("rope_parameters", "rope_scaling", "rope_theta")
 
 
@@ -31,4 +31,5 @@ def completed(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @cache
 def _defaults() -> Mapping[str, Any]:
-    return json.loads(PATH.read_text(encoding="utf-8"))
+    with open(PATH, encoding="utf-8") as f:
+        return json.load(f)

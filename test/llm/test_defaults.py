@@ -13,7 +13,7 @@ from rlx.llm.defaults import PATH
 from rlx.llm.families import FAMILIES
 
 SAVED = json.loads((Path(__file__).parent / "fixtures" / "shapes.json").read_text(encoding="utf-8"))
-TABLE = json.loads(PATH.read_text(encoding="utf-8"))
+TABLE = json.loads(Path(PATH).read_text(encoding="utf-8"))
 
 
 def test_every_family_has_defaults() -> None:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from rlx.errors import ModelError, UnsupportedError, did_you_mean
 from rlx.llm.text.splits import pre_tokenizer
 
@@ -44,7 +46,7 @@ class Vocabulary:
             return None
         if len(values) != len(self.tokens):
             raise ModelError(f"{KEY}{key} has {len(values)} entries for {len(self.tokens)} tokens")
-        return [kind(v) for v in values]
+        return [kind(v) for v in (values.tolist() if isinstance(values, np.ndarray) else values)]
 
     def get(self, key: str, default: Any = None) -> Any:
         """A value of the tokenizer's metadata."""
