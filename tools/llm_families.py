@@ -3,7 +3,7 @@
     python tools/llm_families.py                    # all configurations of test/support/tiny_llm.py
     python tools/llm_families.py qwen3 gemma3 --shape 0.6b
     python tools/llm_families.py qwen3 --set hidden_size=1024 --set num_hidden_layers=28
-    python tools/llm_families.py --shape 0.6b --record && python tools/make_docs.py llm_families.md
+    python tools/llm_families.py --shape 0.6b --record; python tools/make_docs.py llm_families.md
 
 A row has the largest difference of the logits of a prompt, by their standard deviation (it may be
 5e-5 with rows in f32), and how many of 64 tokens, each the likeliest behind those before it, are

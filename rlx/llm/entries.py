@@ -71,7 +71,7 @@ HF = {
 _NAMES = {GGUF_FILE: GGUF, HF_FILE: HF}
 _FREE = (
     "expert_norm", "parallel", "step_limits", "step_rank", "ssm_width", "expand",
-    "ssm_activation",
+    "ssm_activation", "every",
 )  # fmt: skip
 """What is no number, or may be a word, and is checked where it is read."""
 _MOST = {"layers": 1 << 16}

@@ -80,6 +80,11 @@ def kinds_of(family: Family, found: Mapping[str, Any]) -> tuple[Kind, ...]:
     layers, given = found["layers"], found.get("layer_types")
     if given is None:
         every = family.every and (found.get("every") or family.every)
+        if not isinstance(every, int) or every < 0:
+            raise ModelError(
+                f"config.json has {every!r} for how often a layer sees all keys, expected a"
+                " positive whole number, or layer_types"
+            )
         other: Kind = "state" if family.recurrent else "window"
         return tuple("full" if every and not (i + 1) % every else other for i in range(layers))
     missing = {"state": not family.recurrent, "network": family.network}

@@ -83,6 +83,9 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         {"model_type": "dots1", "n_routed_experts": 6, "n_group": 4,
          "num_experts_per_tok": 2}, "groups must divide experts"
     ),
+    "pattern": (
+        {"model_type": "cohere2", "sliding_window_pattern": "LLLG"}, "has 'LLLG' for how often a",
+    ),
     "turns": (
         {"model_type": "smollm3", "no_rope_layers": [1]}, "1 entries say which of 3 layers have"
     ),

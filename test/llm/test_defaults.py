@@ -73,6 +73,14 @@ def test_windows_of_layers(kind: str, said: dict[str, Any], windows: list[int]) 
     assert ModelConfig.from_hf({**part, **own, **said}).windows == tuple(windows)
 
 
+def test_a_pattern_in_words_needs_layer_types() -> None:
+    """As EXAONE-4.0-32B has both."""
+    whole = SAVED["exaone4"]["config"]
+    assert ModelConfig.from_hf({**whole, "sliding_window_pattern": "LLLG"}) == ModelConfig.from_hf(
+        whole
+    )
+
+
 def test_the_text_part_of_gemma_3_4b() -> None:
     """All that its file says."""
     found = ModelConfig.from_hf({
