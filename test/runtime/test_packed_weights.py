@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -131,3 +132,11 @@ def test_the_command(folder: PackedFolder, model: Path, capsys: pytest.CaptureFi
     assert "1 packed weights, " in capsys.readouterr().out
     assert main(["cache", "clear"]) == 0
     assert not names(folder)
+
+
+def test_weights_of_the_process_alone_are_not_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked: list[Any] = []
+    none = SimpleNamespace(checksum=looked.append, ABI_VERSION=0, ARTIFACT_FORMAT=0)
+    monkeypatch.setattr("rlx.runtime.cache.packed._native", none)
+    product(W)
+    assert not looked

@@ -22,7 +22,7 @@ import numpy as np
 
 from rlx import knobs
 from rlx.base.digest import digest
-from rlx.base.file_maps import Place, place_of
+from rlx.base.file_maps import place_of
 from rlx.base.giving_way import checkpoint
 from rlx.runtime import _native
 from rlx.runtime.background import later
@@ -134,27 +134,24 @@ def _name(weights: Weights, params: Mapping[str, Array]) -> str | None:
     if variant.functions or variant.packed is not None:
         return None
     followed = sorted({i for _, own in variant.prologue for i in own})
-    before, own, mapped = time.time_ns() - shared.SETTLED_NS, 0, 0
-    sources: list[Place | int] = []
-    names = [prologue.params[i][0] for i in followed]
+    signatures = [prologue.params[i] for i in followed]
+    names = [name for name, _, _ in signatures]
     if not params.keys() >= {*names}:
         return None
-    for value in (plain(params[name]) for name in names):
-        place = place_of(value)
-        if place is None:
-            own += value.nbytes  # such as rows of the file in another order
-            sources.append(_native.checksum(value))
-        elif place.changed > before or not place.stands:
-            return None
-        else:
-            mapped += value.nbytes
-            sources.append(place)
-    if own > mapped:
+    values = [plain(params[name]) for name in names]
+    places = [place_of(value) for value in values]
+    before = time.time_ns() - shared.SETTLED_NS
+    if any(p is not None and (p.changed > before or not p.stands) for p in places):
         return None
+    mapped = sum(v.nbytes for v, p in zip(values, places, strict=True) if p is not None)
+    if sum(v.nbytes for v in values) > 2 * mapped:
+        return None
+    # What is in no file is mostly rows of one in another order.
+    sources = [p or _native.checksum(v) for v, p in zip(values, places, strict=True)]
     kernels = variant.kernels[: variant.prologue_kernels]
     code = [part for k in kernels for part in (k.symbol.encode(), variant.objects[k.object])]
     versions = _native.ABI_VERSION, _native.ARTIFACT_FORMAT
-    facts = (versions, prologue.params, prologue.constants, prologue.packed_bytes, sources)
+    facts = (versions, signatures, prologue.constants, prologue.packed_bytes, sources)
     return digest(repr(facts).encode(), prologue.words, *code)
 
 
