@@ -1,5 +1,6 @@
 """Weights of few bits in a folder of Hugging Face's, as tensors: those of GPTQ, AWQ, MLX,
-compressed-tensors and MXFP4 stay in blocks of few bits, and those in 8-bit floats become f32.
+compressed-tensors and MXFP4 stay in blocks of few bits, as do those in 8-bit floats whose scales
+are those of at least 32 elements each.
 
 A module's arrays, such as ``q_proj.qweight``, ``q_proj.qzeros`` and ``q_proj.scales``, are one
 tensor, ``q_proj.weight``; MXFP4's, ``down_proj_blocks`` and ``down_proj_scales``, are
@@ -17,6 +18,7 @@ from rlx.errors import ModelError, RlxError, did_you_mean
 from rlx.frontends.gguf import Tensor
 from rlx.quant import dequantize
 from rlx.quant.codes import Codes
+from rlx.quant.encode_plain import blocks
 from rlx.quant.packed import codes_of, codes_of_words
 
 __all__ = ["joined"]
@@ -139,7 +141,8 @@ def _compressed(parts: Parts, said: Mapping[str, Any]) -> Tensor:
 
 
 def _scaled(parts: Parts, said: Mapping[str, Any]) -> Tensor:
-    """Numbers times a scale for all, for each row, or for each block."""
+    """Numbers times a scale for all, for each row, or for each block: in blocks of 32 if they are
+    8-bit floats, and each of the blocks has one scale."""
     w = parts["weight"]
     scale = parts.get("weight_scale_inv", parts.get("weight_scale"))
     if scale is None:
@@ -163,6 +166,13 @@ def _scaled(parts: Parts, said: Mapping[str, Any]) -> Tensor:
         raise ModelError(
             f"its scales of shape {list(scale.shape)} do not fit its weight {list(w.shape)}"
         ) from None
+    scheme = {"float8_e4m3fn": "fp8_e4m3_f32", "float8_e5m2": "fp8_e5m2_f32"}.get(w.dtype.name)
+    if scheme and w.shape[1] % 32 == 0:
+        each = scale.reshape(len(w), -1, 32)
+        if (each == each[..., :1]).all():
+            codes = w.view(np.uint8).reshape(-1, 32)
+            found = blocks(scheme, d=each[..., 0].reshape(-1), qs=codes)
+            return Tensor(scheme, w.shape, found.view(np.uint8).reshape(len(w), -1))
     zero = parts.get("weight_zero_point")
     wide = w.astype(np.float32)
     return Tensor.of((wide if zero is None else wide - zero.astype(np.float32)) * scale)

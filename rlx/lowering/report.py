@@ -102,7 +102,8 @@ class DispatchReport(Printed):
     """How many launches went each way: ``native`` by family, ``common`` and ``rewritten`` by op;
     ``triton`` says which of the native ones Triton's compiler makes, and of others why not.
     ``decoded`` are the bytes of f32 that are made of weights in packed blocks, by scheme, where no
-    kernel reads the blocks. ``target`` is what the code is for, where that was not given.
+    kernel reads the blocks, and of params in 8-bit floats, by type, where no product does.
+    ``target`` is what the code is for, where that was not given.
     ``still_unsupported`` are the nodes that have no way, by number and op: those of a graph that
     was looked at and not compiled."""
 

@@ -111,3 +111,13 @@ def nearest(x: Array, values: Array) -> Array:
     below = np.searchsorted(middles, x, "left")
     tie = (below < len(middles)) & (middles[np.minimum(below, len(middles) - 1)] == x)
     return below + (tie & (below % 2 == 1))
+
+
+def sizes(table: Array) -> Array:
+    """The finite numbers of a float of 8 bits that are not below 0, in order."""
+    return table[: np.flatnonzero(np.isfinite(table[:128]))[-1] + 1]
+
+
+def fp8_codes(x: Array, table: Array) -> Array:
+    """The codes of the nearest floats of 8 bits; what is beyond the largest becomes that."""
+    return (nearest(np.abs(x), sizes(table)) | np.signbit(x) << 7).astype(np.uint8)

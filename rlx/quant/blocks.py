@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from rlx.errors import FaultError, ShapeError
-from rlx.quant.bits import E2M1, E4M3, E5M2, Array, nearest, nibbles
+from rlx.quant.bits import E2M1, E4M3, E5M2, Array, fp8_codes, nibbles, sizes
 from rlx.quant.encode_codes import fp4_codes, scale_codes
 from rlx.quant.encode_plain import away, inverse
 from rlx.quant.parts import matrix, part, rows_of_scales
@@ -66,9 +66,8 @@ def encode(scheme: str, x: Array, group: int) -> dict[str, Array]:
     """The arrays of an f32 matrix ``[k, n]``, with a scale for ``group`` rows of a column."""
     k, n = matrix(scheme, x.shape)
     if scheme in _FP8:
-        top = np.nanmax(np.where(np.isinf(_FP8[scheme]), np.nan, _FP8[scheme]))
-        scale: Array = np.abs(x).max(0, initial=0) / top
-        return {"q": _fp8_codes(x * inverse(scale), _FP8[scheme]), "scale": scale}
+        scale: Array = np.abs(x).max(0, initial=0) / sizes(_FP8[scheme])[-1]
+        return {"q": fp8_codes(x * inverse(scale), _FP8[scheme]), "scale": scale}
     if k % group:
         raise ShapeError(f"{scheme} has scales of {group} rows, and {k} rows are no whole number")
     parts = x.reshape(k // group, group, n)
@@ -100,12 +99,6 @@ def _asymmetric(parts: Array, bits: int) -> dict[str, Array]:
     zero = np.clip(away(low - least * inverse(scale)), low, high)
     q = np.clip(away(parts * inverse(scale)[:, None]) + zero[:, None], low, high)
     return {"q": q.astype(np.int8), "scale": scale, "zero": zero.astype(np.float32)}
-
-
-def _fp8_codes(y: Array, table: Array) -> Array:
-    """The codes of the nearest floats of 8 bits; what is beyond the largest becomes that."""
-    sizes = table[: np.flatnonzero(np.isfinite(table[:128]))[-1] + 1]
-    return (nearest(np.abs(y), sizes) | np.signbit(y) << 7).astype(np.uint8)
 
 
 def _encode_nvfp4(parts: Array, n: int) -> dict[str, Array]:

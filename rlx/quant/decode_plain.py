@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import numpy as np
 
-from rlx.quant.bits import E2M1, UE4M3, Array, e8m0, lookup, planes
+from rlx.quant.bits import E2M1, E4M3, E5M2, UE4M3, Array, e8m0, lookup, planes
 
 __all__ = [
     "FP4",
     "IQ4_VALUES",
     "bf16",
+    "e4m3",
+    "e5m2",
     "f16",
     "f32",
     "iq4_nl",
@@ -77,6 +79,16 @@ def q4_1(b: Array) -> Array:
 def q8_1(b: Array) -> Array:
     """``d * q + m``, of unsigned bytes."""
     return scale(b["d"]) * b["qs"].astype(np.float32) + scale(b["m"])
+
+
+def e4m3(b: Array) -> Array:
+    """``d * e4m3fn``."""
+    return scale(b["d"]) * lookup(E4M3, b["qs"])
+
+
+def e5m2(b: Array) -> Array:
+    """``d * e5m2``."""
+    return scale(b["d"]) * lookup(E5M2, b["qs"])
 
 
 def q2_1(b: Array) -> Array:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 
 from rlx.errors import FaultError
-from rlx.quant.bits import Array, away, from_planes
+from rlx.quant.bits import E4M3, E5M2, Array, away, fp8_codes, from_planes, sizes
 from rlx.quant.scheme import BlockScheme
 
 __all__ = [
@@ -130,6 +130,10 @@ def wide(scheme: str, x: Array) -> Array:
         d = (x.max(1, keepdims=True) - least) / most
         codes = np.minimum(np.rint((x - least) * inverse(d)), most).astype(np.uint8)
         return blocks(scheme, d=d[:, 0], m=least[:, 0], qs=from_planes(codes, 4 * bits, bits))
+    if scheme.startswith("fp8"):
+        table = E4M3 if "e4m3" in scheme else E5M2
+        d = np.abs(x).max(1, keepdims=True) / sizes(table)[-1]
+        return blocks(scheme, d=d[:, 0], qs=fp8_codes(x * inverse(d), table))
     most = 7 if scheme == "q4_0_f32" else 127
     d = np.abs(x).max(1, keepdims=True) / np.float32(most)
     q = np.clip(np.rint(x * inverse(d)), -most, most).astype(np.int8)

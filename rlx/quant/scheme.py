@@ -42,6 +42,8 @@ class BlockScheme(QuantScheme):
     """GGML's number of the type."""
     weighs: bool = False
     """Whether ``encode`` minimises an error that can be weighted."""
+    whole: bool = True
+    """Whether its codes stand for whole numbers, before they are scaled."""
 
     @property
     def bytes(self) -> int:

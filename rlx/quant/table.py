@@ -68,9 +68,12 @@ _WIDE: dict[str, tuple[list[Any], str]] = {
     "q8_0_f32": ([("d", "<f4"), ("qs", "i1", 32)], "q8_0"),
     "q8_1_f32": ([("d", "<f4"), ("m", "<f4"), *_bytes(qs=32)], "q8_1"),
     "q2_1_f32": ([("d", "<f4"), ("m", "<f4"), *_bytes(qs=8)], "q2_1"),
+    "fp8_e4m3_f32": ([("d", "<f4"), *_bytes(qs=32)], "e4m3"),
+    "fp8_e5m2_f32": ([("d", "<f4"), *_bytes(qs=32)], "e5m2"),
 }
-"""Blocks of 32 as GGML has them, and such of 8 and 2 bits with a least value, with scales and least
-values in f32, as those of ONNX's weights of few bits are; and the functions that decode them."""
+"""Blocks of 32 as GGML has them, such of 8 and 2 bits with a least value, and such of 8-bit floats,
+with scales and least values in f32, as those of ONNX's weights of few bits and of Hugging Face's
+8-bit floats are; and the functions that decode them."""
 
 _PARTS: dict[str, tuple[str, int, tuple[str, ...]]] = {
     "int8_block": ("blocks", 32, ("q", "scale")),
@@ -123,7 +126,8 @@ def _block_row(name: str) -> BlockScheme:
 def _wide_row(name: str) -> BlockScheme:
     fields, function = _WIDE[name]
     encode = partial(_later("encode_plain", "wide"), name)
-    return BlockScheme(name, 32, np.dtype(fields), _later(_PLAIN, function), encode)
+    decode, whole = _later(_PLAIN, function), not name.startswith("fp8")
+    return BlockScheme(name, 32, np.dtype(fields), decode, encode, whole=whole)
 
 
 def _parts_row(name: str) -> PartsScheme:

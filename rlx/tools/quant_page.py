@@ -55,7 +55,7 @@ f.set_param("w", packed)
 ```
 
 On a CPU this is one launch, `block_product`, for Q4_0, Q4_1, Q5_0, Q5_1, Q8_0 and Q4_K to Q6_K, and
-for the blocks with scales in f32. A
+for the blocks with scales in f32, of whole numbers and of 8-bit floats. A
 param is packed once into panels as large as its bytes, and numbers are decoded in registers. The
 rows of x stay in f32. A result's bits depend neither on the other rows nor on the threads. Of nan,
 infinities and numbers near the largest it has what the decoded weight gives.
@@ -67,7 +67,7 @@ with a scale each, and multiplies integers: an element of a row is off by at mos
 largest one in its block, and a row with nan or an infinity has results of nan alone. The rounding
 is an op of the graph, `x.quantize_rows(32)`, on every device; products of one tensor share it, and
 `f.precision` says which products were changed. VNNI or AVX2 multiplies the integers, or AMX from 11
-rows on, all with the same bits.
+rows on, all with the same bits. Rows that meet 8-bit floats (`fp8_e4m3_f32`) stay in f32.
 
 On GPUs the kernel is `gpu_block_product`, for the same schemes, and for rows of f32, f16, bf16 and
 8 bits. A param is packed once into panels of 32 outputs. It is decoded in registers for up to 16
@@ -77,7 +77,9 @@ rows, and into shared memory for more. Rows of f16 and bf16 use matrix units whe
 
 `dequantize_blocks` runs on every device, by the ops that its decoder is made of; the bits are the
 same. Where no kernel reads the blocks (other schemes), the decoded weight is f32 in memory of
-the prologue, and the dispatch report says how many MiB (`RLX_DISPATCH_REPORT=1`).
+the prologue, and the dispatch report says how many MiB (`RLX_DISPATCH_REPORT=1`). On a Zen 4
+a weight of 4096x4096 in `fp8_e4m3_f32` takes 0.55 times as long at one row as that in f32, and 1.4
+times at 128.
 
 Integers with a scale and a zero point, one or one for each place of an axis, are
 `x.quantize(scales, zero_points, axis)` and `q.dequantize(...)`; `q_matmul` is a product of i8

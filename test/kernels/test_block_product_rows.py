@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from kernels.test_block_product import OWN, check, room_of, rows, sizes_of, weight
+from kernels.test_block_product import INTEGERS, check, room_of, rows, sizes_of, weight
 
 import rlx
 from rlx.kernels.matmul import block_pack, block_product_tiles
@@ -14,6 +14,7 @@ from rlx.kernels.matmul.block_pack import BlockPackConfig
 from rlx.kernels.matmul.block_product import packed_bytes
 from rlx.kernels.matmul.block_product_tiles import BlockProductTilesConfig
 from rlx.kernels.matmul.block_rows import TILE_ROWS
+from rlx.kernels.matmul.block_weights import DECODERS
 from rlx.ops.quant.affine import QuantizeRows
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
@@ -45,6 +46,7 @@ def run(q: Array, scales: Array, packed: Array, scheme: str, **options: Any) -> 
 
 
 CHOSEN = sizes_of(("x86-64-v3", "x86-64-v4", "x86-64-v4+avx512vnni", "native"), SIZES)
+CHOSEN = {case: sizes for case, sizes in CHOSEN.items() if DECODERS[case[0]].whole}
 
 
 @pytest.mark.parametrize(("scheme", "cpu"), CHOSEN)
@@ -57,7 +59,7 @@ def test_sizes(scheme: str, cpu: str, monkeypatch: pytest.MonkeyPatch) -> None:
         check(run(q, scales, packed, scheme), wide, packed, scheme)
 
 
-@pytest.mark.parametrize("scheme", OWN)
+@pytest.mark.parametrize("scheme", INTEGERS)
 def test_bits_depend_on_neither_rows_nor_threads_nor_the_machine(
     scheme: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

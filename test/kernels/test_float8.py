@@ -200,3 +200,12 @@ def test_products_that_share_an_input_keep_their_casts(saturate: tuple[bool, boo
     wanted = rlx.interpret(g, {**feeds, **values})
     for a, b in zip(f.run(feeds), wanted, strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_f32_that_is_made_of_a_param_is_said() -> None:
+    for turned, made in ((False, {}), (True, {"f8e4m3fn": 64 * 32 * 4})):
+        g = rlx.Graph("said")
+        w = g.param("w", [32, 64] if turned else [64, 32], "f8e4m3fn").cast("f32")
+        g.set_outputs(g.input("x", [4, 64]) @ (w.transpose() if turned else w))
+        found = rlx.Session("cpu").compile(g).reports[0].compilation.dispatch
+        assert found.decoded == made

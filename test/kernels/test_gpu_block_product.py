@@ -9,7 +9,7 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from kernels.test_block_product import OWN, check, rows, weight
+from kernels.test_block_product import INTEGERS, check, rows, weight
 
 import rlx
 from rlx import quant
@@ -42,7 +42,8 @@ def test_every_scheme_from_one_row_to_a_tile(api: str) -> None:
     """One program: what compiles a kernel takes longer than to run it. Those of Vulkan's devices
     take one scheme of each kind for few rows and for many, OpenCL's those that have a decoder of
     their own for either by turns."""
-    schemes = (DECODERS if WHOLE else OWN) if api == "opencl" else ("q4_0", "q6_k")
+    every = [s for s, decoder in DECODERS.items() if decoder.whole]
+    schemes = (every if WHOLE else INTEGERS) if api == "opencl" else ("q4_0", "q6_k")
     sizes = [(s, size) for n, s in enumerate(schemes) for size in (FEW[n % 3], TILED)]
     if api == "opencl" and not WHOLE:
         sizes = [pair for n, pair in enumerate(sizes) if n % 4 in (0, 3)]

@@ -86,9 +86,11 @@ METHODS: dict[str, tuple[dict[str, Any], Any, set[str]]] = {
     "compressed with zero points": ({"quant_method": "compressed-tensors"},
                                     lambda w: compressed(w, True), {"f32"}),
     "8-bit floats": ({"quant_method": "compressed-tensors"},
-                     lambda w: floats(w, "weight_scale", (len(w), 1)), {"f32"}),
+                     lambda w: floats(w, "weight_scale", (len(w), 1)),
+                     {"fp8_e4m3_f32", "f32"}),
     "8-bit floats by one scale": ({"quant_method": "compressed-tensors"},
-                                  lambda w: floats(w, "weight_scale", (1,)), {"f32"}),
+                                  lambda w: floats(w, "weight_scale", (1,)),
+                                  {"fp8_e4m3_f32", "f32"}),
     "8-bit floats in blocks": ({"quant_method": "fp8", "weight_block_size": [16, 16]}, blocks,
                                {"f32"}),
 }  # fmt: skip

@@ -251,6 +251,11 @@ def test_fp8_is_rounded_to_nearest_even(name: str, kind: Any, top: float) -> Non
     np.testing.assert_array_equal(parts["scale"], np.ones(3, np.float32))
     np.testing.assert_array_equal(parts["q"].view(kind).astype(np.float32), x.astype(kind))
     np.testing.assert_array_equal(quant.dequantize(parts, name, x.shape), x.astype(kind))
+    x[::32] = top  # the same in blocks of a column
+    packed = quant.quantize(x.T, f"{name}_f32")
+    assert packed.shape == (3, 4096 // 32 * 36)
+    found = quant.dequantize(packed, f"{name}_f32", x.T.shape)
+    np.testing.assert_array_equal(found, x.T.astype(kind))
 
 
 def test_nearest_of_two_is_the_even_one() -> None:

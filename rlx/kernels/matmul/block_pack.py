@@ -89,6 +89,8 @@ class _Emitter:
                 self.unit(u * size + source, size, rows, begin + u * (size * lanes))
 
             k.loop(0, f.size // size, 1, unit)
+        if self.decoder.nan is not None:
+            self.mark(self.decoder.nan, rows, to)
         slots, size = len(self.decoder.order(0)), 4 * lanes
         begin = to + sum(f.size for f in self.placed.values()) * lanes
 
@@ -99,6 +101,16 @@ class _Emitter:
 
         if slots:
             k.loop(0, self.scheme.block // (self.decoder.sub * self.decoder.parts), 1, chunk)
+
+    def mark(self, nan: int, rows: list[Reg], to: Reg) -> None:
+        """Give blocks with a code that is nan a scale that is."""
+        k, codes, scale = self.k, self.fields["qs"], self.placed["d"]
+        bits = k.constants([0, 0, 0xC0, 0x7F], u8)
+        for lane, row in enumerate(rows):
+            x = k.load(self.source, row + codes.offset, codes.size)
+            found = k.any(k.compare("eq", x & 0x7F, nan))
+            place = to + (scale.offset * self.lanes + lane * scale.size)
+            k.when(found, lambda place=place: k.store(bits, self.panels, place))
 
     def unit(self, source: Reg, size: int, rows: list[Reg], to: Reg) -> None:
         """A unit of every lane."""

@@ -143,6 +143,11 @@ class Decoder(ABC):
     """Of the codes of ``words``."""
     zero = 0
     """What they have more than ``codes``."""
+    whole = True
+    """Whether they stand for whole numbers."""
+    nan: int | None = None
+    """The 7 low bits of a code that is nan where ``codes`` makes a number of it. Every result with
+    one is nan, so panels have a scale "d" of nan for its block."""
     even = True
     """Whether the words of 16 neighbouring codes are made of as many successive units of fields."""
 
@@ -261,6 +266,42 @@ def _signed_byte(k: Kernel, word: Reg, byte: int) -> Reg:
     """A byte of each word, with its sign, as i32."""
     top = word << (24 - 8 * byte) if byte < 3 else word
     return k.bitcast(top, i32) >> 24
+
+
+class _Floats(Decoder):
+    """A scale, and floats of 8 bits: f16 without its last byte, or with another exponent."""
+
+    bits, whole = 8, False
+
+    def __init__(self, *, short: bool) -> None:
+        self._short = short
+        """Whether the exponent has 4 bits (e4m3fn), and not the 5 of f16 (e5m2)."""
+        self.nan = 0x7F if short else None
+
+    def scales(self, r: Record) -> list[tuple[Reg, Reg | None]]:
+        d = r.real("d")
+        return [(d * 256.0 if self._short else d, None)]  # f16 has a bias of 8 more
+
+    def codes(self, r: Record, chunk: Reg) -> Codes:
+        for n in range(8):
+            yield from _bytes_of(lambda n=n: r.words("qs", n), lambda w, b: self._number(r.k, w, b))
+
+    def words(self, r: Record, chunk: Reg | int) -> Codes:
+        for n in range(8):
+            yield lambda n=n: r.words("qs", n)
+
+    def _number(self, k: Kernel, word: Reg, byte: int) -> Reg:
+        top = k.bitcast(word << (24 - 8 * byte) if byte < 3 else word, i32)
+        # The sign, and the others one bit lower: the highest of 5 bits of an exponent is 0.
+        return _half_of(k, top >> 17 & 0xBF80 if self._short else top >> 16 & 0xFF00)
+
+
+def _half_of(k: Kernel, x: Reg) -> Reg:
+    """The f16 in the low half of each word, as f32."""
+    lanes, kind, words = x.lanes, mlir_type(f16, x.lanes), mlir_type(u16, x.lanes)
+    low = k.op(f"arith.trunci {x.name} : {x.mlir} to {words}", u16, lanes)
+    half = k.op(f"arith.bitcast {low.name} : {words} to {kind}", u16, lanes)
+    return k.op(f"arith.extf {half.name} : {kind} to {mlir_type(f32, lanes)}", f32, lanes)
 
 
 class _FourK(Decoder):
@@ -485,6 +526,8 @@ DECODERS: Mapping[str, Decoder] = {
     "q8_0_f32": _Bytes(),
     "q8_1_f32": _FromLeast(8),
     "q2_1_f32": _FromLeast(2),
+    "fp8_e4m3_f32": _Floats(short=True),
+    "fp8_e5m2_f32": _Floats(short=False),
     "q4_k": _FourK(),
     "q5_k": _FiveK(),
     "q6_k": _SixK(),

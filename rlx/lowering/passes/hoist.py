@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from rlx._mlir import func, ir
 from rlx.dialects.bridge import is_mir
+from rlx.dialects.convert import from_type
 from rlx.ir.op import op_class
 from rlx.lowering.compilation import Compilation
 from rlx.lowering.functions import argument_marks, functions
@@ -20,6 +21,8 @@ from rlx.lowering.select.storage_types import is_format
 from rlx.ops.matmul.contraction import MatMul
 from rlx.ops.movement.constant import Constant
 from rlx.ops.movement.movement import Expand
+from rlx.ops.pointwise.cast import Cast
+from rlx.types import f32
 
 __all__ = ["Hoist", "static_values"]
 
@@ -50,6 +53,15 @@ def static_values(main: ir.Operation) -> set[ir.Value]:
     return static
 
 
+def _note_decoded(op: ir.Operation, compilation: Compilation) -> None:
+    """Report how much f32 is made of params in 8-bit floats."""
+    if op.name != Cast.name:
+        return
+    source, made = from_type(op.operands[0].type), from_type(op.results[0].type)
+    if source.dtype.is_float8 and made.dtype is f32 and made.is_static:
+        compilation.dispatch.decoded[source.dtype.name] += made.nbytes
+
+
 class Hoist(Pass):
     """Move the work that depends on params alone into the prologue."""
 
@@ -77,6 +89,7 @@ class Hoist(Pass):
             return
         for op in moved:
             compilation.hit(self.name, f"move {op.name}")
+            _note_decoded(op, compilation)
         inside = set(r for o in moved for r in o.results)
         live = [
             r for o in moved for r in o.results if any(not _within(u, inside) for u in users(r))

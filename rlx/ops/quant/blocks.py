@@ -64,6 +64,7 @@ class DequantizeBlocks(Op, name="mir.dequantize_blocks"):
         sample("1x420xu8", scheme="q6_k"),
         sample("2x66xu8", scheme="iq2_xxs"),
         sample("2x17xu8", scheme="mxfp4"),
+        sample("2x36xu8", scheme="fp8_e5m2_f32"),
         sample("0x18xu8", scheme="iq4_nl"),
     )
     bads = (

@@ -44,6 +44,7 @@ class DequantMatMul(Op, name="mir.dequant_matmul"):
         sample("9x256xT", "3x144xu8", scheme="q4_k"),
         sample("1x512xT", "16x420xu8", scheme="q6_k"),
         sample("2x256xT", "2x84xu8", scheme="q2_k"),
+        sample("3x64xT", "5x72xu8", scheme="fp8_e4m3_f32"),
         sample("0x32xT", "2x18xu8", scheme="q4_0"),
         sample("2x32xT", "0x18xu8", scheme="q4_0"),
         sample("2x0xT", "3x0xu8", scheme="q4_0"),

@@ -70,6 +70,8 @@ class DequantMatMulRows(ForInference, name="mir.dequant_matmul_rows"):
             error=ShapeError, scheme="q4_0"),
         bad("2x32xi8", "2x1xf32", "4x18xu8", match="blocks of a multiple of 32",
             error=UnsupportedError, scheme="f16"),
+        bad("2x32xi8", "2x1xf32", "4x36xu8", match="multiple of 32 whole numbers",
+            error=UnsupportedError, scheme="fp8_e4m3_f32"),
         bad("2x32xi8", "2x1xf32", "4x18xu8", match="has several arrays",
             error=UnsupportedError, scheme="awq"),
     )  # fmt: skip
@@ -78,7 +80,7 @@ class DequantMatMulRows(ForInference, name="mir.dequant_matmul_rows"):
         row, q, packed = blocks_of(self, self.scheme), self.q, self.packed
         if not takes_rows(row):
             raise UnsupportedError(
-                f"{self.short} takes blocks of a multiple of 32, which {row} has not"
+                f"{self.short} takes blocks of a multiple of 32 whole numbers, which {row} has not"
             )
         for what, v, dt in (("q", q, i8), ("scales", self.scales, f32)):
             if v.dtype is not dt:
@@ -147,4 +149,4 @@ class DequantMatMulRows(ForInference, name="mir.dequant_matmul_rows"):
 
 def takes_rows(scheme: BlockScheme) -> bool:
     """Whether rows in 8 bits go by blocks of a scheme."""
-    return scheme.block % ROW_BLOCK == 0
+    return scheme.whole and scheme.block % ROW_BLOCK == 0

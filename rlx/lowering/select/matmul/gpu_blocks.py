@@ -31,8 +31,9 @@ class GpuBlockProduct:
             return "it is no single product by packed blocks"
         if isinstance(node, DequantMatMul) and node.x.dtype not in _ROWS:
             return f"its rows are {node.x.dtype}; kernels read {', '.join(map(str, _ROWS))}"
-        if node.scheme not in DECODERS:
-            return f"no kernel reads {node.scheme}; kernels read {', '.join(DECODERS)}"
+        read = [name for name, decoder in DECODERS.items() if decoder.whole]
+        if node.scheme not in read:
+            return f"no kernel reads {node.scheme}; kernels read {', '.join(read)}"
         if any(d == 0 for v in node.present for d in v.shape):
             return "a dim is empty"
         return None
