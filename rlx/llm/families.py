@@ -158,6 +158,7 @@ _ROWS = (
     Family("llama", ("llama",), ("llama", "mistral", "mixtral", "internlm3", "iquestcoder"),
            adjacent="gguf", experts=True, said=(_ATTENTION, _NETWORK)),
     Family("ministral", (), ("ministral",), said=()),
+    Family("cwm", (), ("cwm",), said=(_NETWORK,)),
     Family("smollm3", ("smollm3",), ("smollm3",), adjacent="gguf", unturned=4,
            said=(_ATTENTION, _NETWORK)),
     Family("seed-oss", ("seed_oss",), ("seed_oss",),

@@ -45,12 +45,15 @@ def layer_types_of(
 
 
 def _windowed(config: Mapping[str, Any], layers: int, turns: Sequence[Any]) -> Sequence[str] | None:
-    """The layers of families that say from which one on, or up to which one, some have a window."""
+    """The layers of families that say from which one on, or up to which one, some have a window, or
+    that have it in three of four."""
     kind, at = config.get("model_type"), config.get("max_window_layers")
     if kind in ("qwen2", "qwen3", "dots1") and isinstance(at, int):
         windows = [i >= at for i in range(layers)]
     elif kind == "qwen2_moe" and isinstance(at, int):
         windows = [i < at and not i % 2 for i in range(layers)]
+    elif kind == "cwm":
+        windows = [i % 4 > 0 for i in range(layers)]
     elif kind == "smollm3" and config.get("use_sliding_window"):
         windows = [not n for n in turns]
     else:

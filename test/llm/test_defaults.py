@@ -61,6 +61,7 @@ def test_what_follows_from_others(kind: str, left_out: str, there: dict[str, Any
     [
         ("qwen2", {"max_window_layers": 2}, [0, 0, 7, 7]),
         ("qwen2", {"max_window_layers": 2, "use_sliding_window": False}, [0, 0, 0, 0]),
+        ("cwm", {}, [0, 7, 7, 7]),
         ("qwen2-moe", {"max_window_layers": 3}, [7, 0, 7, 0]),
         ("smollm3", {"no_rope_layers": [1, 0, 0, 1]}, [0, 7, 7, 0]),
         ("smollm3", {"no_rope_layers": None, "no_rope_layer_interval": 2}, [0, 7, 0, 7]),

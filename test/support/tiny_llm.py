@@ -123,6 +123,13 @@ CONFIGS: dict[str, dict[str, Any]] = {
         "model_type": "ministral", "sliding_window": 7, "num_hidden_layers": 2,
         "layer_types": ["sliding_attention", "full_attention"],
     },
+    "cwm": {
+        "model_type": "cwm", "sliding_window": 7, "num_hidden_layers": 5,
+        "rope_scaling": {
+            "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+            "original_max_position_embeddings": 32,
+        },
+    },
     "smollm3": {"model_type": "smollm3", "no_rope_layers": [1, 0, 1]},
     "seed-oss": {"model_type": "seed_oss", "attention_bias": True},
     "arcee": {"model_type": "arcee"},
