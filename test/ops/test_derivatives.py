@@ -130,7 +130,7 @@ def test_jvp_is_the_directional_derivative(case: Case) -> None:
 @each_op(CASES)
 def test_vjp_is_the_adjoint(case: Case) -> None:
     """<u, J t> = <J^T u, t>, with J t once from differences and once from the jvp rule."""
-    for seed in range(2):
+    for seed in range(2 if case.number == 0 else 1):
         p = Point(case, seed)
         if not p.finite():
             continue
@@ -186,9 +186,10 @@ def test_what_is_refused(case: Case) -> None:
                 way(outputs)
 
 
+WIDE = {a.op for a in ALL}
 FEW_BITS = [
     c for c in cases(f32)
-    if smooth(c, (f32,)) and c.op.name not in {*DECLARED, *(a.op.name for a in ALL)}
+    if c.op not in WIDE and c.op.name not in DECLARED and smooth(c, (f32,))
 ]  # fmt: skip
 
 

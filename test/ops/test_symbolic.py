@@ -19,7 +19,8 @@ from rlx.ir.interpreter import interpret
 from rlx.ir.op import Op
 from rlx.ir.value import Value
 from rlx.types import Dim, TensorType
-from support.samples import Case, array_of, cases
+from support.samples import Case, array_of, cases, forms
+from support.sweeps import covering
 from support.tolerances import assert_close
 
 N = SymDim.symbol("n")
@@ -151,7 +152,7 @@ def by_floats(case: Case, types: list[TensorType | None], attrs: Attrs) -> Graph
     return g
 
 
-@pytest.mark.parametrize("case", first_cases(), ids=str)
+@pytest.mark.parametrize("case", covering(first_cases(), forms), ids=str)
 def test_gradients_of_symbolic_sizes(case: Case) -> None:
     """A gradient that is made once for all sizes is that of each size."""
     for size, own in places(case).items():

@@ -18,10 +18,17 @@ from rlx.ops import OP_MODULES
 from rlx.ops.control.control import Control
 from rlx.targets import TARGETS
 from rlx.types import DTYPES
-from support.sweeps import WHOLE
+from support.sweeps import WHOLE, turn
 
 COUNT = 4 if WHOLE else 1
 """Ops on each element type and target; other ones on each, so that all come by."""
+
+PAIRS = [
+    pair
+    for n, target in enumerate(TARGETS)
+    for pair in turn([(target, dtype) for dtype in DTYPES], n, 2)
+]
+"""Each target with every second element type, and each type with every second target."""
 
 
 def samples(target: str, dtype: str) -> Iterator[Graph]:
@@ -56,8 +63,7 @@ WRITERS = {"mlx": "mlx", "ane": "coremltools"}
 """The packages that write programs of targets, which are asked what they take."""
 
 
-@pytest.mark.parametrize("dtype", DTYPES)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("target", "dtype"), PAIRS)
 def test_all_ways_of_asking_agree(target: str, dtype: str) -> None:
     if (package := WRITERS.get(target)) and find_spec(package) is None:
         pytest.skip(f"{target} needs {package}")

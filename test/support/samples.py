@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,8 +19,8 @@ from rlx.ops.pointwise.cast import converted
 from rlx.types import DType, TensorType, bf16, bool_, f8e5m2, f16, f32
 
 __all__ = [
-    "Case", "additive_mask", "array_of", "cases", "cases_of", "kind_of", "least", "op_classes",
-    "run",
+    "Case", "additive_mask", "array_of", "cases", "cases_of", "forms", "kind_of", "least",
+    "op_classes", "run",
 ]  # fmt: skip
 
 Array = np.ndarray[Any, Any]
@@ -97,6 +97,14 @@ def cases_of(op: type[Op], *dtypes: DType) -> Iterator[Case]:
                 continue  # what moves elements moves bytes, and f8e4m3fn is a case
             if not dtypes or dt in dtypes:
                 yield Case(op, number, s, dt)
+
+
+def forms(case: Case) -> Iterator[Hashable]:
+    """What differs between the samples of an op in more than sizes: how many dims operands have,
+    which attributes there are, and each word of one."""
+    yield (case.op, *(None if t is None else t.rank for t in case.types))
+    for name, value in case.sample.attrs.items():
+        yield case.op, name, value if isinstance(value, str) else type(value)
 
 
 def kind_of(case: Case) -> str:

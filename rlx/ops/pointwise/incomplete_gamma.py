@@ -83,6 +83,19 @@ class _Density:
         return k.select(self.small, below, above)
 
 
+def _total(k: Any, at: Callable[[Any, Any], tuple[Any, Any]], none: Any) -> tuple[Any, Any]:
+    """Two sums over the points of a step; of arrays all points are computed together."""
+    if isinstance(k, _Arrays):
+        places, shares = (v.reshape(-1, *[1] * none.ndim) for v in np.array(_rule()).T)
+        values, changes = at(places, shares)
+        return sum(values, none), sum(changes, none)
+    part, change = none, none
+    for place, share in _rule():
+        value, changed = at(place, share)
+        part, change = part + value, change + changed
+    return part, change
+
+
 def _integral(k: Any, a: Any, x: Any, wide: bool, sloped: bool) -> tuple[Any, Any]:
     """The integral of the density, or of its derivative by a if ``sloped``, on one side of x; and
     whether that is the side below. Both are positive and finite."""
@@ -99,6 +112,7 @@ def _integral(k: Any, a: Any, x: Any, wide: bool, sloped: bool) -> tuple[Any, An
         weight = weight - 1.0 / n if sloped else weight
         return n + 1.0, term, size + term, weight, found + term * weight
 
+    none = x * 0.0
     first = k.select(summed, x * 0.0 + 1.0, 0.0)
     start = (a + 1.0, first, first, weight, first * weight)
     series = k.repeat(lambda n, term, size, *_: term > size * least, next_term, start)[4]
@@ -110,18 +124,18 @@ def _integral(k: Any, a: Any, x: Any, wide: bool, sloped: bool) -> tuple[Any, An
     def next_part(begin: Any, size: Any, _: Any, found: Any) -> tuple[Any, ...]:
         end = k.maximum(begin + step, begin - (x + begin) * 0.75)
         half, middle = (end - begin) * 0.5, (end + begin) * 0.5
-        part, change = x * 0.0, x * 0.0
-        for place, share in _rule():
+
+        def at(place: Any, share: Any) -> tuple[Any, Any]:
             on = middle + half * place
-            at = (x + on, (x - a) + on)
-            value = k.exp(density.log_term(*at) - constant)
-            scaled = value * (a / at[0]) * (k.abs(half) * share)
+            y = (x + on, (x - a) + on)
+            value = k.exp(density.log_term(*y) - constant)
+            scaled = value * (a / y[0]) * (k.abs(half) * share)
             value = k.select(k.compare("gt", value, 0.0), scaled, 0.0)
-            part = part + value
-            change = change + (value * density.slope(*at) if sloped else value)
+            return value, value * density.slope(*y) if sloped else value
+
+        part, change = _total(k, at, none)
         return end, size + part, part, found + change
 
-    none = x * 0.0
     start = (none, none, k.select(summed, none, none + 1.0), none)
     integral = k.repeat(lambda begin, size, part, _: part > size * least, next_part, start)[3]
     return k.select(summed, series, integral), below
