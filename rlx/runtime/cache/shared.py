@@ -119,7 +119,7 @@ def _stamps() -> tuple[Stamp, ...]:
 def _sources(found: tuple[Stamp, ...], store: Store) -> tuple[str, str]:
     """The digests of RLX's files and of those in Python, which the store remembers by the files'
     stamps."""
-    key = Key("sources", (Part("stamps", stamps_digest(PACKAGE, found)),))
+    key = _key_of_sources(found)
     entry = store.read(key)
     if entry is not None:
         whole, python = entry.payload.decode().split()
@@ -128,6 +128,11 @@ def _sources(found: tuple[Stamp, ...], store: Store) -> tuple[str, str]:
     if newest(found) + SETTLED_NS < rlx.LOADED_NS:
         store.write((key, Entry.of(key, " ".join(digests).encode())))
     return digests
+
+
+@lru_cache(maxsize=1)
+def _key_of_sources(found: tuple[Stamp, ...]) -> Key:
+    return Key("sources", (Part("stamps", stamps_digest(PACKAGE, found)),))
 
 
 @lru_cache(maxsize=1)
