@@ -124,7 +124,8 @@ OTHER = {
     "RLX_BENCHMARK_PICK": "1", "RLX_KERNEL_DISPATCH": "common", "RLX_SIZES": "bound",
     "RLX_IR_DUMP": "dump/",
     "RLX_FUSION_REPORT": "on", "RLX_DISPATCH_REPORT": "on", "RLX_CACHE": "off",
-    "RLX_CACHE_DIR": "elsewhere", "RLX_CACHE_SIZE": "1k", "RLX_LOG": "cache", "RLX_TRACE": "t.json",
+    "RLX_CACHE_DIR": "elsewhere", "RLX_CACHE_SIZE": "1k", "RLX_PACKED_SIZE": "1k",
+    "RLX_LOG": "cache", "RLX_TRACE": "t.json",
 }  # fmt: skip
 """A value of each variable that is not its default."""
 
