@@ -90,7 +90,7 @@ check: setup .venv/model.stamp
 	  test/models/test_minilm.py test/ops/test_reference.py test/ops/test_native.py
 
 # All suites run and report, whichever of them fails. The models are there, so that their accuracy
-# is tested and not skipped. Pyright takes one CPU for two minutes, and lit as long: the tests run
+# is tested and not skipped. Pyright takes one CPU for two minutes, lit half as long: the tests run
 # beside them.
 test: setup .venv/model.stamp .venv/chat-model.stamp
 	$(MAKE) --no-print-directory --keep-going --jobs 3 lint lit test-units
