@@ -70,6 +70,16 @@ def test_the_next_process_maps_it(folder: PackedFolder, model: Path) -> None:
     assert not product(of(model))[1].any(), "what is mapped is what is used"
 
 
+@pytest.mark.parametrize("left", [0, 1000])
+def test_one_that_was_cut_short_is_made_anew(left: int, folder: PackedFolder, model: Path) -> None:
+    _, first = product(of(model))
+    (kept,) = names(folder)
+    whole = kept.read_bytes()
+    kept.write_bytes(whole[:left])
+    assert np.array_equal(product(of(model))[1], first)
+    assert names(folder) == [kept] and kept.read_bytes() == whole
+
+
 def test_a_file_that_has_changed(folder: PackedFolder, model: Path) -> None:
     _, first = product(of(model))
     write_safetensors(model, {"w": 2 * W})

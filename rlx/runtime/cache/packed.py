@@ -65,7 +65,7 @@ class PackedFolder:
             with open(path, "rb") as f:
                 found = mmap.mmap(f.fileno(), 0, access=mmap.ACCESS_READ)
             os.utime(path)
-        except OSError:
+        except (OSError, ValueError):  # the latter for an empty one
             return None
         if hasattr(mmap, "MADV_HUGEPAGE"):
             with suppress(OSError):
@@ -112,8 +112,9 @@ def settle(weights: Weights, params: Mapping[str, Array]) -> None:
     folder = PackedFolder(store.root, limit)
     found = folder.read(name)
     if found is not None:
-        weights.native.use_packed(found)
-        return
+        with suppress(_native.Error):  # of a file that something has cut short, which is kept anew
+            weights.native.use_packed(found)
+            return
     mine, changes = ref(weights), weights.changes
 
     def keep() -> None:
