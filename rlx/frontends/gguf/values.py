@@ -78,8 +78,8 @@ class Cursor:
         return bytes(self.data[at : at + length]).decode("utf-8", "surrogateescape")
 
     def _texts(self, count: int, what: str) -> list[str]:
-        """So many strings, as ``text`` has them, in a third of the time: a vocabulary has hundreds
-        of thousands. From one that does not fit on, ``text`` says what is wrong."""
+        """So many strings, as ``text`` has them, but in one loop: a vocabulary has hundreds of
+        thousands. From one that does not fit on, ``text`` says what is wrong."""
         length = struct.Struct(self.order + _STRUCT["u8" if self.wide else "u4"])
         data, size, width, read = self.data, self.size, length.size, length.unpack_from
         found: list[str] = []

@@ -22,7 +22,7 @@ __all__ = ["Event", "Job", "Worker"]
 T = TypeVar("T")
 
 PATIENCE = 0.1
-"""Seconds that a loop may take until it has what it was told."""
+"""Seconds that a step waits at most for a loop that has not taken what it was told before."""
 
 
 @frozen
@@ -217,9 +217,9 @@ class Worker:
 
     def _tell(self) -> None:
         """Give each the tokens that it has more, in whichever thread they were drawn; those of one
-        event loop by one call. What was told before has been taken then: else a model that is
-        faster than the loop would have its tokens come in bursts, as Python runs one thread at a
-        time."""
+        event loop by one call. It waits up to ``PATIENCE`` until what was told before has been
+        taken: else a model that is faster than the loop would have its tokens come in bursts, as
+        Python runs one thread at a time."""
         told: dict[asyncio.AbstractEventLoop, list[tuple[Job, Event]]] = {}
         for name, (job, index) in [*self._owners.items()]:
             answer = job.answers[index]
