@@ -291,11 +291,13 @@ class Control(Memory):
     ) -> Function:
         outside = self._lines, self._head, self._constants, self._rounded, self._depth
         around = self._read, self._literals, self._spread, self._dims, self._whole
-        known = self._known, self._texts, self._numbers, self._count
+        known = self._known, self._texts, self._numbers
+        numbered = self._count, self._stem
         self._lines, self._head, self._constants, self._rounded, self._depth = [], [], {}, {}, 2
         self._read, self._literals, self._spread, self._dims = set(), {}, {}, {}
         self._whole, self._known, self._texts, self._numbers = {}, {}, [], {}
-        self._count = 0 if shared else self._count
+        if shared:  # named alike in all kernels, and as nothing is outside
+            self._count, self._stem = 0, "%s"
         args = [self.reg(self.fresh(), INDEX) for _ in range(indices)]
         body(*args)
         words = tuple(sorted(self._read))
@@ -308,8 +310,9 @@ class Control(Memory):
         types = tuple([x.mlir for x in given] + ["index"] * len(names))
         self._lines, self._head, self._constants, self._rounded, self._depth = outside
         self._read, self._literals, self._spread, self._dims, self._whole = around
-        self._known, self._texts, self._numbers = known[:3]
-        self._count = known[3] if shared else self._count
+        self._known, self._texts, self._numbers = known
+        if shared:
+            self._count, self._stem = numbered
         return Function(symbol, (start, *rest), types, words, shared)
 
     def _results(self, name: str, like: Sequence[Reg]) -> list[Reg]:

@@ -49,7 +49,7 @@ class Emitter:
         # What the open regions have computed: names by texts, and the texts in their order.
         self._known: dict[str, str] = {}
         self._texts: list[str] = []
-        self._count = 0
+        self._count, self._stem = 0, "%t"
         self._depth = 2
         self._functions: dict[str, Function] = {}
         self._scratch: Buffer | None = None
@@ -72,7 +72,7 @@ class Emitter:
     def fresh(self) -> str:
         """A new SSA name."""
         self._count += 1
-        return f"%t{self._count}"
+        return f"{self._stem}{self._count}"
 
     def reg(self, name: str, dt: DType, lanes: int = 0) -> Reg:
         """The register of an SSA name that is already defined. UnsupportedError for an element
@@ -84,7 +84,7 @@ class Emitter:
     def op(self, text: str, dt: DType, lanes: int) -> Reg:
         """Append ``%new = text`` and return the register it defines."""
         self._count += 1  # as fresh, line and reg, whose calls are most of a kernel's making
-        name = f"%t{self._count}"
+        name = f"{self._stem}{self._count}"
         self._lines.append(f"{'  ' * self._depth}{name} = {text}")
         return self.reg(name, dt, lanes)
 

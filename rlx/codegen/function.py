@@ -9,8 +9,9 @@ __all__ = ["Function"]
 
 @frozen
 class Function:
-    """A function of a kernel's text: ``words`` are the literals and sizes that it takes after its
-    ``types``. One that is ``shared`` is named by its text, and equal in all kernels that have it.
+    """A function of a kernel's text: ``types`` are those of its arguments, the last of which are
+    ``words``, literals and sizes. One that is ``shared`` is named by its text, and equal in all
+    kernels that have it.
     """
 
     name: str

@@ -378,9 +378,9 @@ class Op(Fixed):
     def with_operands(self, operands: Sequence[Value | None], **attrs: Any) -> Op:
         """The same op on other operands, at the same place in the user's code."""
         fit = not attrs and len(operands) == len(self.operands)
-        if fit and all(map(_alike, operands, self.operands)):
-            return self._again(tuple(operands))
         try:
+            if fit and all(map(_alike, operands, self.operands)):
+                return self._again(tuple(operands))
             node = type(self)(*operands, **{**self.attrs, **attrs})
         except RlxError as e:
             raise type(e)(e.message, self.location) from None

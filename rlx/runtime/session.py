@@ -286,6 +286,7 @@ class CompiledGraph(Hinted, Uncopied):
         a = fixed(check_param(name, typed_array(value, name, t.dtype.name, "param"), t))
         with self._bound.alone():
             self._params[name] = a
+            last = self._unset.keys() == {name}
             self._unset.pop(name, None)
             if not t.is_static:  # what was compiled for a param of another size goes
                 names = self._symbols
@@ -294,6 +295,8 @@ class CompiledGraph(Hinted, Uncopied):
                 )
             for weights in self._weights():
                 weights.set_param(name, a)
+                if last:
+                    self._settle(weights)
 
     def set_param_typed(self, name: str, data: bytes, dtype: str) -> None:
         """As ``set_param``, from the bytes of a flat array of a dtype ("f32")."""
@@ -516,7 +519,11 @@ class CompiledGraph(Hinted, Uncopied):
         for name, value in self._params.items():
             if value is not self._carried.get(name):
                 weights.set_param(name, value)
-        if isinstance(weights, HostWeights) and weights.large:
+        self._settle(weights)
+
+    def _settle(self, weights: Weights) -> None:
+        """Use what was packed of the params before, or see that it is kept."""
+        if isinstance(weights, HostWeights) and weights.large and not self._unset:
             from rlx.runtime.cache.packed import settle
 
             settle(weights, self._params)

@@ -101,7 +101,8 @@ class Weights:
     """The params of executables whose prologues are equal. Safe to use from many threads."""
 
     def __init__(self, prologue: _Prologue, code: Code) -> None:
-        self.prologue, self.changes = prologue, 0
+        self.prologue = prologue
+        self.changes = 0  # how often a param was set
         self.code = code  # keeps the objects findable by who comes next
         self.native = _native.Weights(
             objects=code.objects,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -39,10 +40,10 @@ def model(tmp_path: Path) -> Path:
     return path
 
 
-def product(w: Array) -> tuple[rlx.CompiledGraph, Array]:
+def product(w: Array, rows: int | str = "rows") -> tuple[rlx.CompiledGraph, Array]:
     """``X @ w``, of weights that are new to the process, and what has run it."""
     g = rlx.Graph()
-    g.set_outputs(g.input("x", ["rows", 256]) @ g.param("w", W.shape))
+    g.set_outputs(g.input("x", [rows, 256]) @ g.param("w", W.shape))
     f = rlx.Session("cpu").compile(g)
     f.set_param("w", w)
     (y,) = f.run({"x": X})
@@ -68,6 +69,59 @@ def test_the_next_process_maps_it(folder: PackedFolder, model: Path) -> None:
     assert np.array_equal(f.run({"x": X})[0], 2 * first)
     kept.write_bytes(bytes(kept.stat().st_size))
     assert not product(of(model))[1].any(), "what is mapped is what is used"
+
+
+def test_a_graph_of_one_size_maps_it_too(folder: PackedFolder, model: Path) -> None:
+    _, first = product(of(model), 3)
+    (kept,) = names(folder)
+    kept.write_bytes(bytes(kept.stat().st_size))
+    assert first.any() and not product(of(model), 3)[1].any()
+
+
+def test_params_that_are_set_after_a_compile(folder: PackedFolder, model: Path) -> None:
+    """One that no prologue reads is unset when what was packed would be kept: no thread fails."""
+    g = rlx.Graph()
+    w, b = g.param("w", W.shape), g.param("b", [128])
+    g.set_outputs(g.input("x", ["rows", 256]) @ w + b)
+    f = rlx.Session("cpu").compile(g)
+    f.prepare(dims={"rows": 3})
+    f.set_param("w", of(model))
+    waited()
+    assert not names(folder)
+    f.set_param("b", np.zeros(128, np.float32))
+    waited()
+    assert len(names(folder)) == 1
+    np.testing.assert_allclose(f.run({"x": X})[0], X @ W, rtol=1e-4, atol=1e-4)
+
+
+def test_what_writers_that_died_have_left(
+    folder: PackedFolder, model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    product(of(model))
+    (kept,) = names(folder)
+    old, new = kept.with_suffix(".old"), kept.with_suffix(".new")
+    for path in (old, new):
+        path.write_bytes(b"half")
+    os.utime(old, (0, 0))
+    assert main(["cache", "list"]) == 0 and "1 packed weights, " in capsys.readouterr().out
+    write_safetensors(model, {"w": 2 * W})
+    product(of(model))
+    assert not old.exists() and new.exists() and len(names(folder)) == 2
+    assert folder.clear() == 3
+
+
+def test_the_folder_of_the_cache_is_the_users_alone(
+    folder: PackedFolder, model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Though nothing else was kept in it before, and others could write to new folders."""
+    monkeypatch.setattr("rlx.runtime.cache.store.Store.write", lambda *_: None)
+    mask = os.umask(0)
+    try:
+        product(of(model))
+    finally:
+        os.umask(mask)
+    root = Path(folder.path).parent
+    assert names(folder) and not root.stat().st_mode & 0o077
 
 
 @pytest.mark.parametrize("left", [0, 1000])

@@ -7,7 +7,8 @@ A total is, over the blocks of a row's elements,
              * scale of the row
 
 in the order of blocks, and of sub-blocks in one. All kernels do that, so their bits are equal. The
-row's scale, which may be large, comes last: nothing overflows that the total does not.
+row's scale, which may be large, comes last: where the weight's scales are f16, nothing overflows
+that the total does not.
 """
 
 from __future__ import annotations

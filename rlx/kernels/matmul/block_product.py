@@ -13,7 +13,7 @@
 Lanes are outputs, and an element of a row is broadcast. The order of the additions of an element of
 the result depends on the scheme alone, neither on the rows nor on the panels of a tile.
 
-Codes and sums stand for no numbers of the weight: an infinity times a code of 0, or less its
+A partial sum of codes is not one of decoded weights: an infinity times a code of 0, or less its
 multiple of a least value, is nan, and large numbers overflow before they are scaled. All that comes
 of it is not finite. So what is finite is right, and what is not is the sum of the row's elements
 times the weight's numbers.

@@ -269,7 +269,8 @@ def _signed_byte(k: Kernel, word: Reg, byte: int) -> Reg:
 
 
 class _Floats(Decoder):
-    """A scale, and floats of 8 bits: f16 without its last byte, or with another exponent."""
+    """A scale, and floats of 8 bits: f16 without its last byte, or with another exponent, which
+    scales of e4m3fn beyond 1e36 overflow."""
 
     bits, whole = 8, False
 

@@ -36,6 +36,9 @@ Array = np.ndarray[Any, Any]
 PART = 8 << 20
 """Bytes that are written at a time."""
 
+LEFT_BEHIND = 3600
+"""Seconds after which nobody is still at a file that was not written to."""
+
 
 class PackedFolder:
     """The files in the folder of a cache, of up to ``limit`` bytes; what was used longest ago goes
@@ -46,6 +49,10 @@ class PackedFolder:
 
     def files(self) -> list[tuple[str, int, float]]:
         """The path of each, its bytes, and when it was last used, the one used last first."""
+        return [file for file in self._all() if "." not in os.path.basename(file[0])]
+
+    def _all(self) -> list[tuple[str, int, float]]:
+        """Those that are being written too."""
         found: list[tuple[str, int, float]] = []
         with suppress(OSError), os.scandir(self.path) as listed:
             for entry in listed:
@@ -56,7 +63,7 @@ class PackedFolder:
 
     def clear(self) -> int:
         """Remove all; returns how many went. Who has one mapped keeps it."""
-        return sum([_gone(path) for path, _, _ in self.files()])
+        return sum([_gone(path) for path, _, _ in self._all()])
 
     def read(self, name: str) -> Array | None:
         """The file of a name, mapped; None if there is none."""
@@ -73,32 +80,38 @@ class PackedFolder:
         return np.frombuffer(found, np.uint8)
 
     def write(self, name: str, memory: Array, still: Callable[[], bool]) -> None:
-        """Keep memory by a name, if it is ``still`` right once it is written. Gives way meanwhile;
-        nothing is kept where there is no room, or the system refuses."""
-        staged = os.path.join(self.path, f"{name}.{os.getpid()}")
-        try:
+        """Keep memory by a name, if it is ``still`` right once it is written, and no other process
+        has written it meanwhile. Gives way; nothing is kept where there is no room, or the system
+        refuses. The folder above is there."""
+        path = os.path.join(self.path, name)
+        with suppress(OSError):
             os.makedirs(self.path, 0o700, exist_ok=True)
             if memory.nbytes > self.limit or _free(self.path) < 4 * memory.nbytes:
                 return
-            with open(os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as f:
-                for at in range(0, memory.nbytes, PART):
-                    checkpoint()
-                    f.write(memory[at : at + PART].data)
-                f.flush()
-                os.fsync(f.fileno())
-            if still():
-                os.replace(staged, os.path.join(self.path, name))
-        except OSError:
-            pass
-        finally:
-            _gone(staged)
+            if _size(path) == memory.nbytes:
+                return
+            staged = f"{path}.{os.urandom(8).hex()}"
+            out = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+            try:
+                with open(out, "wb") as f:
+                    for at in range(0, memory.nbytes, PART):
+                        checkpoint()
+                        f.write(memory[at : at + PART].data)
+                    f.flush()
+                    os.fsync(f.fileno())
+                if still():
+                    os.replace(staged, path)
+            finally:
+                _gone(staged)
         self._trim()
 
     def _trim(self) -> None:
+        """Remove what is too much, and what writers that died have left."""
         total = 0
-        for path, size, _ in self.files():
+        for path, size, used in self._all():
             total += size
-            if total > self.limit:
+            left = "." in os.path.basename(path) and used < time.time() - LEFT_BEHIND
+            if total > self.limit or left:
                 _gone(path)
 
 
@@ -119,8 +132,13 @@ def settle(weights: Weights, params: Mapping[str, Array]) -> None:
 
     def keep() -> None:
         made = mine()
-        if made is not None and made.changes == changes:
+        if made is None or made.changes != changes:
+            return
+        # Params that no prologue reads may be unset still: who sets the last one asks again.
+        with suppress(_native.Error, _native.Fault):
             memory = made.packed()
+            if not store.make():
+                return
             folder.write(
                 name, memory, lambda: made.changes == changes and _name(made, params) == name
             )
@@ -162,6 +180,14 @@ def _free(path: str) -> int:
         return 1 << 62
     s = os.statvfs(path)
     return s.f_bavail * s.f_frsize
+
+
+def _size(path: str) -> int | None:
+    """The bytes of a file, if it is there."""
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return None
 
 
 def _gone(path: str) -> bool:

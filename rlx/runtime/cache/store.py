@@ -84,7 +84,7 @@ class Store:
 
     @property
     def usable(self) -> bool:
-        """Whether the directory is there, and nothing has failed."""
+        """Whether nothing has failed, and nobody else can have written what is there."""
         return self._usable()
 
     def read(self, key: Key) -> Entry | None:
@@ -203,7 +203,7 @@ class Store:
             try:
                 _create(staged, data)
             except FileNotFoundError:
-                if not self._make():
+                if not self.make():
                     return
                 _create(staged, data)
             try:
@@ -219,7 +219,7 @@ class Store:
             self._read_only = True
             self._warn(f"keeps nothing new: cannot write to {self.root}: {e.strerror or e}")
 
-    def _make(self) -> bool:
+    def make(self) -> bool:
         """Make the directory, and those above it as private as it; whether it can be used."""
         for folder in (*reversed(self.folder.parents), self.folder):
             if not folder.exists():

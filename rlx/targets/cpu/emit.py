@@ -87,7 +87,7 @@ def _part(function: Function, features: Features, opt: int) -> Future[bytes]:
 
 
 def to_assembly(kernels: Sequence[KernelText], features: Features, *, opt: int = 2) -> str:
-    """The assembly of what ``compile_kernels`` emits."""
+    """The assembly of what ``compile_kernels`` emits, with shared functions beside it."""
     return machine.emit_assembly(to_llvm(kernels, features), features.machine, opt=opt)
 
 

@@ -129,6 +129,7 @@ class _Joined:
         """A section with the numbers of the whole."""
         section = self.objects[place.source].sections[place.number]
         if section.kind != SectionType.RELOCATIONS:
+            assert section.link == section.info == 0, f"{section.name} has numbers of its file"
             return section
         rows = [
             RELOCATION.pack(

@@ -97,8 +97,9 @@ class BlockProductRows:
         node = region.nodes[0]
         if len(region.nodes) != 1 or not isinstance(node, DequantMatMulRows):
             return "it is no single dequant_matmul_rows"
-        if node.scheme not in DECODERS:
-            return f"no kernel reads {node.scheme}; it reads {', '.join(DECODERS)}"
+        read = [name for name, decoder in DECODERS.items() if decoder.whole]
+        if node.scheme not in read:
+            return f"no kernel reads {node.scheme}; kernels read {', '.join(read)}"
         if any(d == 0 for d in (*node.q.shape, *node.packed.shape)):
             return "a dim is empty"
         return None
