@@ -23,8 +23,18 @@ OF_FILES = ("vocab_size", "hidden_size", "num_hidden_layers", "n_embd", "n_layer
 nothing of a graph, and whether embeddings are tied, which the tensors of a file say."""
 OTHER = (
     "dropout", "_token_id", "initializer", "router_aux", "output_router", "use_cache", "_jitter",
-    "tie_word_embeddings", "pretraining_tp", "_pdrop", "classifier", "summary_", "scale_attn_",
+    "tie_word_embeddings", "pretraining_tp", "_pdrop", "classifier", "summary_",
 )  # fmt: skip
+
+FIRST = {
+    "falcon": {"n_embed": "hidden_size"},
+    "gpt_neox": {"rotary_emb_base": "rope_theta"},
+    "lfm2": {"block_ff_dim": "intermediate_size"},
+    "lfm2_moe": {"block_ff_dim": "intermediate_size"},
+    "nemotron_h": {"mamba_conv_bias": "use_conv_bias", "mamba_dt_min": "time_step_min"},
+}
+"""Other names that transformers has in code (``kwargs.pop``), and takes before the names themselves
+where a file has both; those that ``rlx.llm.entries`` has are not here."""
 
 
 def main() -> None:
@@ -53,8 +63,17 @@ def defaults_of(kind: str) -> dict[str, Any]:
     whole = rope.get("full_attention", rope)
     entries |= {k: whole[k] for k in ("rope_theta", "partial_rotary_factor") if k in whole}
     if whole is not rope or rope.get("rope_type", "default") != "default":
-        entries["rope_parameters"] = rope
-    return {"entries": dict(sorted(entries.items())), "names": names}
+        # Without the base, if one that a file has counts.
+        other = type(made).from_dict({"rope_theta": 7.0}).rope_parameters
+        entries["rope_parameters"] = _common(rope, other)
+    found = {"entries": dict(sorted(entries.items())), "names": names}
+    return found | ({"first": FIRST[kind]} if kind in FIRST else {})
+
+
+def _common(one: dict[str, Any], other: dict[str, Any]) -> dict[str, Any]:
+    """What two objects have in common."""
+    found = {k: _common(v, other[k]) if isinstance(v, dict) else v for k, v in one.items()}
+    return {k: v for k, v in found.items() if isinstance(v, dict) or v == other[k]}
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from typing import Any
 
 from rlx.base.frozen import frozen
 from rlx.errors import ModelError
-from rlx.llm.defaults import completed
+from rlx.llm.defaults import completed, of_text
 from rlx.llm.entries import GGUF_FILE, HF_FILE, entries_of, mapping, real, whole
 from rlx.llm.families import FAMILIES, Family, family_of
 from rlx.llm.layers import (
@@ -154,16 +154,20 @@ class ModelConfig:
     @staticmethod
     def from_hf(config: Mapping[str, Any]) -> ModelConfig:
         """From a config.json."""
-        text, tied = config.get("text_config"), config.get("tie_word_embeddings")
-        if isinstance(text, Mapping):
-            config = {**config, **text}
+        tied = config.get("tie_word_embeddings")
+        config = of_text(config)
         family = family_of("hf", config.get("model_type"))
         config = completed(config)
         found = entries_of(config, HF_FILE)
         if config.get("rope_interleave") is False:
             family = replace(family, adjacent="")
+        if config.get("use_post_norm") is False:
+            family = replace(family, after=False)
         if config.get("alibi"):
             raise ModelError(f"a {family.name} with ALiBi cannot be run: RLX has rotary embeddings")
+        for key, plain in _PLAIN.items():
+            if config.get(key) not in (plain, None):
+                raise ModelError(f"a {family.name} whose {key} is {config[key]!r} cannot be run")
         _find_sizes(config, found)
         _find_layers(config, found)
         _find_rope(config, found)
@@ -181,6 +185,13 @@ class ModelConfig:
             found.pop("window", None)
         return _made(family, found, HF_FILE)
 
+
+_PLAIN = {
+    "use_bidirectional_attention": False,
+    "scale_attn_by_inverse_layer_idx": False,
+    "scale_attn_weights": True,
+}
+"""Entries that have one value alone in what RLX runs."""
 
 _UNCORRECTED = ("greedy", "group_limited_greedy")
 """Ways to choose experts by their scores alone."""
@@ -253,8 +264,12 @@ def _find_sizes(config: Mapping[str, Any], found: dict[str, Any]) -> None:
         found.setdefault("ssm_activation", "silu")
     if config.get("block_auto_adjust_ff_dim"):
         found["inner"] = _rounded(config)
-    if "hidden" in found and ("n_inner" in config or "ffn_hidden_size" in config):
+    if "hidden" in found and config.get("model_type") in _FOURFOLD:
         found.setdefault("inner", 4 * found["hidden"])
+
+
+_FOURFOLD = ("gpt2", "gpt_bigcode", "gptj", "falcon")
+"""Whose networks have four times as many units as a row where that is not said."""
 
 
 def _rounded(config: Mapping[str, Any]) -> Any:

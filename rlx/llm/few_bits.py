@@ -150,21 +150,20 @@ def _scaled(parts: Parts, said: Mapping[str, Any]) -> Tensor:
     if w.ndim != 2:
         raise ModelError(f"its weight has shape {list(w.shape)}, expected two axes")
     scale = scale.astype(np.float32)
-    if scale.ndim == 2 and scale.shape[0] not in (1, len(w)):
-        size = said.get("weight_block_size") or [128, 128]
-        if not isinstance(size, list) or len(size) != 2 or not all(type(n) is int for n in size):
-            raise ModelError(f"config.json has {size!r} for weight_block_size, expected two sizes")
-        scale = np.repeat(scale, size[0], 0)[: len(w)]
-        scale = np.repeat(scale, size[1], 1)[:, : w.shape[1]]
-    elif scale.ndim == 2 and scale.shape[1] not in (1, w.shape[1]):
-        scale = np.repeat(scale, -(-w.shape[1] // scale.shape[1]), 1)[:, : w.shape[1]]
+    shape = list(scale.shape)
+    high, wide = _block_size(said)
+    if scale.shape == (-(-len(w) // high), -(-w.shape[1] // wide)):
+        scale = np.repeat(scale, high, 0)[: len(w)]
+        scale = np.repeat(scale, wide, 1)[:, : w.shape[1]]
+    elif scale.ndim == 2 and w.shape[1] % max(scale.shape[1], 1) == 0:
+        scale = np.repeat(scale, w.shape[1] // max(scale.shape[1], 1), 1)
     elif scale.ndim == 1:
         scale = scale.reshape(-1, 1)
     try:
         scale = np.broadcast_to(scale, w.shape)
     except ValueError:
         raise ModelError(
-            f"its scales of shape {list(scale.shape)} do not fit its weight {list(w.shape)}"
+            f"its scales of shape {shape} do not fit its weight {list(w.shape)}"
         ) from None
     scheme = {"float8_e4m3fn": "fp8_e4m3_f32", "float8_e5m2": "fp8_e5m2_f32"}.get(w.dtype.name)
     if scheme and w.shape[1] % 32 == 0:
@@ -174,8 +173,16 @@ def _scaled(parts: Parts, said: Mapping[str, Any]) -> Tensor:
             found = blocks(scheme, d=each[..., 0].reshape(-1), qs=codes)
             return Tensor(scheme, w.shape, found.view(np.uint8).reshape(len(w), -1))
     zero = parts.get("weight_zero_point")
-    wide = w.astype(np.float32)
-    return Tensor.of((wide if zero is None else wide - zero.astype(np.float32)) * scale)
+    plain = w.astype(np.float32)
+    return Tensor.of((plain if zero is None else plain - zero.astype(np.float32)) * scale)
+
+
+def _block_size(said: Mapping[str, Any]) -> tuple[int, int]:
+    """The rows and columns that have one scale where blocks have them."""
+    size = said.get("weight_block_size") or [128, 128]
+    if not isinstance(size, list) or [type(n) for n in size] != [int, int] or min(size) < 1:
+        raise ModelError(f"config.json has {size!r} for weight_block_size, expected two sizes")
+    return size[0], size[1]
 
 
 def _mxfp4(parts: Parts, said: Mapping[str, Any]) -> Tensor:

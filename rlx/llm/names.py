@@ -172,13 +172,14 @@ def names_of_hf(name: str, family: Family) -> str | None:
     return f"blk.{layer}.{known[what]}.{kind}" if what in known else None
 
 
-_SEEING = re.compile(r"^(?:model\.)?(?:visual|vision_tower|multi_modal_projector)\.")
+_SEEING = re.compile(r"^(?:model\.)?(?:visual|vision_tower|vision_model|multi_modal_projector)\.")
 _LAYER_OF = re.compile(r"^(?:model\.)?(?:language_model\.)?layers\.(\d+)\.")
 
 
 def is_beside(name: str, config: Mapping[str, Any]) -> bool:
     """Whether a tensor of Hugging Face is not of the decoder: of layers that draft tokens, which
-    lie behind the others or are called "mtp", or of the part that sees, if config.json has one."""
+    lie behind the others or are called "mtp", or of the part that sees, if config.json has one.
+    ``config`` is that of the part for texts and of the whole (``of_text``)."""
     if name.startswith("mtp.") or ("vision_config" in config and _SEEING.match(name)):
         return True
     first, count = (config.get(f"num_{n}_layers") for n in ("hidden", "nextn_predict"))

@@ -15,7 +15,7 @@ __all__ = ["Rotary"]
 
 Array = np.ndarray[Any, Any]
 
-_KINDS = ("default", "none", "linear", "llama3", "yarn")
+_KINDS = ("default", "none", "linear", "llama3", "yarn", "dynamic")
 
 
 @frozen
@@ -23,7 +23,8 @@ class Rotary:
     """Rotary embedding of the first ``dim`` elements of a head, of a base ``theta``.
 
     ``kind`` is how it is stretched: "default" (not at all), "linear", "llama3" or "yarn" (B. Peng
-    et al., 2023), each by ``factor``; ``original`` is the context before that. ``low`` and ``high``
+    et al., 2023), each by ``factor``, or "dynamic", which is not at all up to the context that the
+    model has here; ``original`` is the context before that. ``low`` and ``high``
     are the turns between which llama3 and yarn pass from one to the other.
     """
 
@@ -41,6 +42,8 @@ class Rotary:
     def of(rope: Mapping[str, Any], dim: int, context: int) -> Rotary:
         """From the entries that config.json has for it. ModelError for a kind that is not known."""
         kind = rope.get("rope_type") or rope.get("type") or "default"
+        if kind == "dynamic" and rope.get("alpha"):
+            kind = "dynamic with alpha"
         if kind not in _KINDS:
             raise ModelError(
                 f"rotary embedding of the kind {kind!r} cannot be run; there are"

@@ -18,6 +18,7 @@ from rlx.errors import ModelError
 from rlx.frontends.gguf import GGUF, Tensor
 from rlx.llm.arrange import arranged
 from rlx.llm.config import ModelConfig
+from rlx.llm.defaults import of_text
 from rlx.llm.families import Family
 from rlx.llm.names import expert_of_hf, is_beside, names_of_gguf, names_of_hf
 from rlx.models.files import read_json
@@ -90,8 +91,9 @@ def from_hf(path: str, config: ModelConfig) -> Weights:
     found: Weights = {}
     stacks: dict[str, dict[str, Tensor]] = {}
     whole = read_json(os.path.join(path, "config.json"), dict, {})
+    said = of_text(whole)
     for name, array in joined(arrays, whole).items():
-        if is_beside(name, whole):
+        if is_beside(name, said):
             continue
         part = expert_of_hf(name)
         if part is not None:

@@ -75,10 +75,23 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
         {"model_type": "gemma2", "query_pre_attn_scalar": -4}, "by the root of -4.0, which has none"
     ),
     "activation": ({"hidden_act": "tanh"}, "the activation 'tanh' cannot be run"),
-    "rotary": ({"rope_scaling": {"rope_type": "dynamic"}}, "of the kind 'dynamic' cannot be run"),
+    "rotary": ({"rope_scaling": {"rope_type": "longrope"}}, "of the kind 'longrope' cannot be run"),
+    "alpha": (
+        {"rope_scaling": {"rope_type": "dynamic", "alpha": 1000.0}}, "'dynamic with alpha' cannot"
+    ),
     "layers": ({"layer_types": ["full_attention"]}, "1 layer_types in a model of 3 layers"),
     "kinds": ({"layer_types": ["chunked"] * 3}, "a layer of chunked in a model of 3 layers"),
     "alibi": ({"model_type": "falcon", "alibi": True}, "a falcon with ALiBi cannot be run"),
+    "both ways": (
+        {"model_type": "gemma3_text", "use_bidirectional_attention": True},
+        "a gemma3 whose use_bidirectional_attention is True cannot be run",
+    ),
+    "scores by layer": (
+        {"model_type": "gpt2", "scale_attn_by_inverse_layer_idx": True}, "inverse_layer_idx is True"
+    ),
+    "scores as they are": (
+        {"model_type": "gpt_bigcode", "scale_attn_weights": False}, "scale_attn_weights is False"
+    ),
     "groups": (
         {"model_type": "dots1", "n_routed_experts": 6, "n_group": 4,
          "num_experts_per_tok": 2}, "groups must divide experts"

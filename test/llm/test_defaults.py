@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from rlx.llm.config import ModelConfig
@@ -54,6 +55,73 @@ def test_what_follows_from_others(kind: str, left_out: str, there: dict[str, Any
     whole = SAVED[kind]["config"]
     part = {k: v for k, v in whole.items() if k not in (left_out, "num_local_experts")}
     assert ModelConfig.from_hf({**part, **there}) == ModelConfig.from_hf(whole)
+
+
+ROPE = ("rope_parameters", "rope_scaling", "rope_theta", "partial_rotary_factor")
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"),
+    [
+        ("cwm", {"rope_theta": 5e5}),
+        ("cwm", {"rope_theta": 5e5, "rope_scaling": None}),
+        ("cwm", {"rope_scaling": {"rope_type": "linear", "factor": 2.0}}),
+        ("gpt-oss", {"rope_theta": 5e5}),
+        ("gpt-oss", {"rope_theta": 5e5, "rope_scaling": None}),
+        ("gpt-oss", {"rope_parameters": None}),
+        ("gemma3", {"rope_theta": 5e5}),
+        ("gemma3", {"rope_theta": 5e5, "rope_local_base_freq": 7.0}),
+        ("olmo3", {"rope_theta": 7e5}),
+        ("gpt-neox", {"rotary_emb_base": 5e5}),
+        ("gpt-neox", {"rotary_emb_base": 5e5, "rope_theta": 1e4}),
+    ],
+)
+def test_rotary_embeddings_are_those_of_transformers(kind: str, said: dict[str, Any]) -> None:
+    judge = pytest.importorskip("transformers", reason="the judge of defaults is transformers")
+    rest = {k: v for k, v in SAVED[kind]["config"].items() if k not in ROPE}
+    known = judge.AutoConfig.for_model(rest["model_type"], **said).rope_parameters
+    found = ModelConfig.from_hf({**rest, **said})
+    assert found == ModelConfig.from_hf({**rest, "rope_parameters": known})
+
+
+@pytest.mark.parametrize(
+    ("kind", "other", "name", "value"),
+    [
+        ("falcon", "n_embed", "hidden_size", 64),
+        ("lfm2", "block_ff_dim", "intermediate_size", 96),
+        ("lfm2-moe", "block_ff_dim", "intermediate_size", 96),
+        ("nemotron-h", "mamba_conv_bias", "use_conv_bias", False),
+        ("nemotron-h", "mamba_dt_min", "time_step_min", 0.125),
+    ],
+)
+def test_another_name_counts_first(kind: str, other: str, name: str, value: Any) -> None:
+    """As in the configurations of transformers."""
+    whole = SAVED[kind]["config"]
+    known = ModelConfig.from_hf({**whole, name: value})
+    assert known != ModelConfig.from_hf(whole)
+    assert ModelConfig.from_hf({**whole, other: value}) == known
+    rest = {k: v for k, v in whole.items() if k != name}
+    assert ModelConfig.from_hf({**rest, other: value}) == known
+
+
+@pytest.mark.parametrize(
+    ("kind", "name"),
+    [("gpt2", "n_inner"), ("starcoder", "n_inner"), ("gpt-j", "n_inner"),
+     ("falcon", "ffn_hidden_size")],
+)  # fmt: skip
+def test_networks_of_four_times_a_row(kind: str, name: str) -> None:
+    rest = {k: v for k, v in SAVED[kind]["config"].items() if k not in (name, "intermediate_size")}
+    assert ModelConfig.from_hf(rest).inner == ModelConfig.from_hf({**rest, name: None}).inner == 128
+
+
+def test_dynamic_rotary_embeddings_are_plain_up_to_the_context() -> None:
+    """As transformers computes them for 256 positions."""
+    rope = {"rope_type": "dynamic", "factor": 6.0}
+    rest = {k: v for k, v in SAVED["internlm3"]["config"].items() if k not in ROPE}
+    found = ModelConfig.from_hf({**rest, "rope_theta": 1e4, "rope_scaling": rope})
+    assert found.context == 256
+    np.testing.assert_allclose(found.rotary.frequencies(), [1, 0.1, 0.01, 0.001], rtol=1e-12)
+    assert found.rotary.magnitude == 1.0
 
 
 @pytest.mark.parametrize(

@@ -48,9 +48,15 @@ def read(name: str, folder: Path) -> tuple[ModelConfig, Weights]:
     ("name", "said", "beside"),
     [
         ("qwen3.5", {"vision_config": {}}, "model.visual.patch_embed.proj.weight"),
+        ("llama4", {"vision_config": {}}, "vision_model.class_embedding"),
         ("gemma3", {"vision_config": {}}, "vision_tower.encoder.layers.0.fc1.weight"),
         ("qwen3-next", {}, "mtp.fc.weight"),
         ("glm4-moe-lite", {"num_nextn_predict_layers": 1}, "model.layers.3.eh_proj.weight"),
+        (
+            "glm4-moe-lite",
+            {"text_config": {"num_nextn_predict_layers": 1}},
+            "model.language_model.layers.3.eh_proj.weight",
+        ),
     ],
 )
 def test_what_is_not_of_the_decoder(
@@ -63,6 +69,14 @@ def test_what_is_not_of_the_decoder(
         write_model(tmp_path, whole, {**shapes, beside: [4, 4]})
         with pytest.raises(ModelError, match=r"no tensor of a .* is called"):
             read_model(tmp_path)
+
+
+def test_norms_behind_blocks_may_be_none(tmp_path: Path) -> None:
+    """As a configuration of hyperclovax says."""
+    row = SHAPES["hyperclovax"]
+    shapes = {k: v for k, v in row["shapes"].items() if "post_norm" not in k}
+    write_model(tmp_path, {**row["config"], "use_post_norm": False}, shapes)
+    build(*read_model(tmp_path))
 
 
 def last_of(weights: Iterable[str]) -> dict[str, str]:

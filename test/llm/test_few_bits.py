@@ -138,6 +138,31 @@ def test_a_model_of_few_bits_runs_as_that_in_f32(tmp_path: Path) -> None:
     assert np.abs(found - expected).max() <= 5e-5 * expected.std()
 
 
+@pytest.mark.parametrize("kind", [ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2])
+@pytest.mark.parametrize(
+    ("shape", "size", "scales"),
+    [
+        ((64, 96), (32, 32), (2, 3)),
+        ((64, 192), (128, 128), (1, 2)),
+        ((80, 160), (64, 64), (2, 3)),
+        ((64, 192), None, (1, 2)),
+    ],
+)
+def test_each_block_has_its_scale(
+    kind: Any, shape: tuple[int, int], size: tuple[int, int] | None, scales: tuple[int, int]
+) -> None:
+    w = (np.arange(shape[0] * shape[1]) % 7 - 3.0).reshape(shape).astype(kind)
+    scale = (1 + np.arange(scales[0] * scales[1], dtype=np.float32)).reshape(scales)
+    said = {"quant_method": "fp8", **({"weight_block_size": [*size]} if size else {})}
+    arrays = {"a.weight": w, "a.weight_scale_inv": scale}
+    found: Any = joined(arrays, {"quantization_config": said})["a.weight"]
+    assert found.scheme.startswith("fp8")
+    high, wide = size or (128, 128)
+    expected = np.array([[w[i, j].astype(np.float32) * scale[i // high, j // wide]
+                          for j in range(shape[1])] for i in range(shape[0])])  # fmt: skip
+    np.testing.assert_array_equal(found.dequantize(), expected)
+
+
 REFUSED: dict[str, tuple[dict[str, Any], dict[str, Array], str]] = {
     "a method": ({"quantization_config": {"quant_method": "gtpq"}}, {}, "by 'gtpq'.*'gptq'"),
     "no table": ({"quantization_config": 4}, {}, "has 4 for quantization_config"),
@@ -162,6 +187,11 @@ REFUSED: dict[str, tuple[dict[str, Any], dict[str, Array], str]] = {
                  "an order of their own"),
     "a shape": ({"quantization_config": {"quant_method": "fp8"}},
                 {"a.weight": np.ones((4, 8)), "a.weight_scale": np.ones(3)}, "do not fit"),
+    "blocks": ({"quantization_config": {"quant_method": "fp8", "weight_block_size": [2, 4]}},
+               {"a.weight": np.ones((4, 8)), "a.weight_scale_inv": np.ones((3, 2))},
+               r"scales of shape \[3, 2\] do not fit"),
+    "groups": ({"quantization_config": {"quant_method": "compressed-tensors"}},
+               {"a.weight": np.ones((4, 9)), "a.weight_scale": np.ones((4, 2))}, "do not fit"),
     "a type": ({"quantization_config": {"quant_method": "awq"}},
                {"a.scales": np.ones((1, 8), np.float32), "a.qweight": np.ones((8, 1), np.float32),
                 "a.qzeros": np.ones((1, 1), np.int32)}, "qweight is float32"),
