@@ -42,6 +42,8 @@ class Rotary:
     def of(rope: Mapping[str, Any], dim: int, context: int) -> Rotary:
         """From the entries that config.json has for it. ModelError for a kind that is not known."""
         kind = rope.get("rope_type") or rope.get("type") or "default"
+        if rope.get("long_factor"):
+            kind = "longrope"  # which old files of phi3 call "su" or "yarn"
         if kind == "dynamic" and rope.get("alpha"):
             kind = "dynamic with alpha"
         if kind not in _KINDS:

@@ -76,6 +76,10 @@ CONFIGS: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "activation": ({"hidden_act": "tanh"}, "the activation 'tanh' cannot be run"),
     "rotary": ({"rope_scaling": {"rope_type": "longrope"}}, "of the kind 'longrope' cannot be run"),
+    "longrope by an old name": (
+        {"model_type": "phi3", "rope_scaling": {"type": "yarn", "long_factor": [2.0] * 4}},
+        "of the kind 'longrope' cannot be run",
+    ),
     "alpha": (
         {"rope_scaling": {"rope_type": "dynamic", "alpha": 1000.0}}, "'dynamic with alpha' cannot"
     ),
