@@ -102,12 +102,12 @@ class Found:
 
     @property
     def good(self) -> bool:
-        """Whether the logits are within the bound of transformers', or of those in f64; or less
-        than twice as far from these as transformers', where a model multiplies what both round."""
+        """Whether the logits are within the bound: of transformers', or of those in f64, from which
+        transformers' are farther."""
         near = self.error <= BOUND
         if self.exact is not None:
             mine, theirs = self.exact
-            near = near or mine <= max(BOUND, 2 * theirs)
+            near = near or mine <= min(BOUND, theirs)
         return near and self.same == self.tokens
 
     def __str__(self) -> str:

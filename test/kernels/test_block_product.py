@@ -68,9 +68,9 @@ def room_of(x: Array, packed: Array, scheme: str) -> Array:
     return np.abs(x).astype(np.float64) @ (w + w.max(1, keepdims=True)).T
 
 
-OWN = [s for s in DECODERS if not s.endswith("_f32") or not DECODERS[s].whole]
+OWN = [s for s in DECODERS if not s.endswith("_f32") or not scheme_of(s).whole]
 """Schemes with decoders of their own; those of the others read a scale in f32."""
-INTEGERS = [s for s in OWN if DECODERS[s].whole]
+INTEGERS = [s for s in OWN if scheme_of(s).whole]
 """Those that rows in 8 bits meet, and that GPUs read."""
 
 

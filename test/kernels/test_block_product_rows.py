@@ -14,7 +14,7 @@ from rlx.kernels.matmul.block_pack import BlockPackConfig
 from rlx.kernels.matmul.block_product import packed_bytes
 from rlx.kernels.matmul.block_product_tiles import BlockProductTilesConfig
 from rlx.kernels.matmul.block_rows import TILE_ROWS
-from rlx.kernels.matmul.block_weights import DECODERS
+from rlx.kernels.matmul.block_weights import scheme_of
 from rlx.ops.quant.affine import QuantizeRows
 from rlx.targets.cpu.features import preset
 from rlx.targets.cpu.target import kernel_target
@@ -46,7 +46,7 @@ def run(q: Array, scales: Array, packed: Array, scheme: str, **options: Any) -> 
 
 
 CHOSEN = sizes_of(("x86-64-v3", "x86-64-v4", "x86-64-v4+avx512vnni", "native"), SIZES)
-CHOSEN = {case: sizes for case, sizes in CHOSEN.items() if DECODERS[case[0]].whole}
+CHOSEN = {case: sizes for case, sizes in CHOSEN.items() if scheme_of(case[0]).whole}
 
 
 @pytest.mark.parametrize(("scheme", "cpu"), CHOSEN)

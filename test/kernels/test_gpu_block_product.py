@@ -42,7 +42,7 @@ def test_every_scheme_from_one_row_to_a_tile(api: str) -> None:
     """One program: what compiles a kernel takes longer than to run it. Those of Vulkan's devices
     take one scheme of each kind for few rows and for many, OpenCL's those that have a decoder of
     their own for either by turns."""
-    every = [s for s, decoder in DECODERS.items() if decoder.whole]
+    every = [s for s in DECODERS if scheme_of(s).whole]
     schemes = (every if WHOLE else INTEGERS) if api == "opencl" else ("q4_0", "q6_k")
     sizes = [(s, size) for n, s in enumerate(schemes) for size in (FEW[n % 3], TILED)]
     if api == "opencl" and not WHOLE:

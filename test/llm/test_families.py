@@ -84,10 +84,8 @@ def test_the_page_has_every_configuration() -> None:
     found = [(name, row[s]) for name, row in rows.items() for s in ("tiny", "0.6b") if s in row]
     assert [name for name, row in found if row["same"] != row["tokens"]] == []
     assert [n for n, row in rows.items() if row["tiny"]["error"] > BOUND] == []
-    beyond = {n: row["0.6b"]["exact"] for n, row in rows.items()
-              if "0.6b" in row and row["0.6b"]["error"] > BOUND}  # fmt: skip
-    assert [n for n, (_, theirs) in beyond.items() if theirs <= BOUND] == []
-    assert [n for n, (mine, theirs) in beyond.items() if mine > 2 * theirs] == ["falcon-mamba"]
+    beyond = {n for n, row in rows.items() if "0.6b" in row and row["0.6b"]["error"] > BOUND}
+    assert beyond == {"falcon-mamba", "qwen3-next", "jamba"}, "which docs/llm.md counts"
 
 
 def test_every_family_is_tried() -> None:

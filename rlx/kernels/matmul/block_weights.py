@@ -143,8 +143,6 @@ class Decoder(ABC):
     """Of the codes of ``words``."""
     zero = 0
     """What they have more than ``codes``."""
-    whole = True
-    """Whether they stand for whole numbers."""
     nan: int | None = None
     """The 7 low bits of a code that is nan where ``codes`` makes a number of it. Every result with
     one is nan, so panels have a scale "d" of nan for its block."""
@@ -272,7 +270,7 @@ class _Floats(Decoder):
     """A scale, and floats of 8 bits: f16 without its last byte, or with another exponent, which
     scales of e4m3fn beyond 1e36 overflow."""
 
-    bits, whole = 8, False
+    bits = 8
 
     def __init__(self, *, short: bool) -> None:
         self._short = short

@@ -18,7 +18,7 @@ from rlx.kernels.matmul import (
 from rlx.kernels.matmul.block_product_dots import BlockProductDotsConfig
 from rlx.kernels.matmul.block_product_tiles import BlockProductTilesConfig
 from rlx.kernels.matmul.block_rows import BlockRowsConfig, Extras, start_name
-from rlx.kernels.matmul.block_weights import DECODERS
+from rlx.kernels.matmul.block_weights import DECODERS, scheme_of
 from rlx.lowering.region import Region, users
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.matmul.block_weights import panels_of
@@ -97,7 +97,7 @@ class BlockProductRows:
         node = region.nodes[0]
         if len(region.nodes) != 1 or not isinstance(node, DequantMatMulRows):
             return "it is no single dequant_matmul_rows"
-        read = [name for name, decoder in DECODERS.items() if decoder.whole]
+        read = [name for name in DECODERS if scheme_of(name).whole]
         if node.scheme not in read:
             return f"no kernel reads {node.scheme}; kernels read {', '.join(read)}"
         if any(d == 0 for d in (*node.q.shape, *node.packed.shape)):

@@ -8,7 +8,7 @@ import math
 
 from rlx._mlir import ir
 from rlx.kernels.matmul import gpu_block_panels, gpu_block_product
-from rlx.kernels.matmul.block_weights import DECODERS
+from rlx.kernels.matmul.block_weights import DECODERS, scheme_of
 from rlx.lowering.region import Region
 from rlx.lowering.select.builder import Lowering
 from rlx.lowering.select.selector import Selector
@@ -31,7 +31,7 @@ class GpuBlockProduct:
             return "it is no single product by packed blocks"
         if isinstance(node, DequantMatMul) and node.x.dtype not in _ROWS:
             return f"its rows are {node.x.dtype}; kernels read {', '.join(map(str, _ROWS))}"
-        read = [name for name, decoder in DECODERS.items() if decoder.whole]
+        read = [name for name in DECODERS if scheme_of(name).whole]
         if node.scheme not in read:
             return f"no kernel reads {node.scheme}; kernels read {', '.join(read)}"
         if any(d == 0 for v in node.present for d in v.shape):
